@@ -113,7 +113,6 @@ def test_a_large_class_is_found() -> None:
 
 # Definitions that only users, Spark, click and pytest call, or that are there for the table that they are a part of.
 CALLED_FROM_OUTSIDE = {
-    "rmqstore.engine.consumer:Consumer.seek",
     "rmqstore.core.message:PutResult.msg_ids",
     "rmqstore.cli.inspection.inspect:RecordPlace.convert",  # click
     "rmqstore.cli.metrics.scrapes:_Answer.do_HEAD",  # http.server

@@ -156,7 +156,7 @@ def _batches(
     return snapshot.scan(
         **selection, **bounds, columns=columns, tags=how["tags"], keys=how["key"], on_corrupt_record="null",
         fail_on_data_loss=False, batch_rows=4096, body_bytes_max=body_bytes_max(),
-        scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
+        scan_mode="queue" if all(store.has_entries for store in snapshot.stores) else "auto",
     )  # fmt: skip
 
 

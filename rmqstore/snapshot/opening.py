@@ -39,7 +39,7 @@ def open_stores(
     paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL, include_uncommitted: bool = False
 ) -> SnapshotReader:
     """One look at one store directory, several, {brokerName: path} or StoresIn(directory); see `open_snapshot`."""
-    return _required(look_at(paths, access, SurveyScope((), include_uncommitted), disk))
+    return _required(look_at(paths, access, SurveyScope((), include_uncommitted, by_database=True), disk))
 
 
 def open_selected(
@@ -52,7 +52,7 @@ def open_selected(
     """
     named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
     topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
-    return _required(look_at(paths, access, SurveyScope(topics, include_uncommitted), disk))
+    return _required(look_at(paths, access, SurveyScope(topics, include_uncommitted, by_database=True), disk))
 
 
 def _required(snapshot: SnapshotReader) -> SnapshotReader:

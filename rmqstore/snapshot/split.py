@@ -31,7 +31,8 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The part of one store that one task reads, from the store's disk, which is pickled with it.
+    """The part of one store that one task reads, from the store's disk, which is pickled with it, and the disk of its
+    queues, which is another where a database has them.
 
     With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
     through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and
@@ -42,6 +43,7 @@ class Split:
     """
 
     disk: ReadableDisk = field(compare=False, repr=False)
+    queue_disk: ReadableDisk = field(compare=False, repr=False)
     path: str
     broker_name: str
     spans: tuple[Span, ...]
@@ -62,7 +64,9 @@ class Split:
     @property
     def own_bases(self) -> OwnBases:
         """As of Stretch."""
-        return frozenset(topic.encode() for topic in self.batch_topics) if self.has_queues else EVERY_TOPIC
+        if not self.has_queues or self.queue_disk is not self.disk:
+            return EVERY_TOPIC
+        return frozenset(topic.encode() for topic in self.batch_topics)
 
     def __repr__(self) -> str:
         """One line: a split may have hundreds of queues."""
@@ -72,16 +76,20 @@ class Split:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
-        fields = [getattr(self, name) for name in self.__slots__[1:]]
-        return _unpickled, (self.disk, zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9))
+        fields = [getattr(self, name) for name in self.__slots__[2:]]
+        return _unpickled, (
+            self.disk,
+            self.queue_disk,
+            zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9),
+        )
 
 
-def _unpickled(disk: ReadableDisk, data: bytes) -> Split:
+def _unpickled(disk: ReadableDisk, queue_disk: ReadableDisk, data: bytes) -> Split:
     *first, log_range, logs, together, deleted, known, batches, light_from, torn_at = json.loads(zlib.decompress(data))
     path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
-        disk, path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
-        tuple(log_range) if log_range else None, tuple(logs), together,
+        disk, queue_disk, path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live,
+        has_queues, tuple(log_range) if log_range else None, tuple(logs), together,
         tuple((tuple(of) if isinstance(of, list) else of, end) for of, end in deleted),
         tuple((low, high) for low, high in known), tuple(batches), light_from, torn_at,
     )  # fmt: skip

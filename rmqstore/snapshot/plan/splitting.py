@@ -40,7 +40,7 @@ def plan_splits(
     spans = [_Weighted.of(store, span) for span in ranges if span.start < span.end]
     if not spans:
         return []
-    if request.scan_mode == "commitlog" or store.queue_layout != "file":
+    if request.scan_mode == "commitlog" or not store.has_entries:
         _require_bytes_alone(store, budget)
         is_walked = [_is_walkable(span.span) or _is_walked(store, span.span) for span in spans]
         walked = list(itertools.compress(spans, is_walked))
@@ -74,11 +74,7 @@ def _require_bytes_alone(store: StoreExtent, budget: SplitBudget) -> None:
     """Raises Rejected for limits by messages and by queues: the log is cut by bytes, for all queues at once."""
     if budget.max_records or not budget.merge:
         asked = "max_records" if budget.max_records else "merge=False"
-        why = (
-            "scan_mode='commitlog'"
-            if store.queue_layout == "file"
-            else f"the {store.queue_layout} queues of {store.path}"
-        )
+        why = "scan_mode='commitlog'" if store.has_entries else f"the {store.queue_layout} queues of {store.path}"
         raise Rejected(
             f"{asked} does not go with {why}: the commitlog is cut by bytes, for all queues together; "
             "use max_bytes or min_partitions"
@@ -144,7 +140,7 @@ def _is_walked(store: StoreExtent, span: Span) -> bool:
     """Whether a queue of a store without queue files is read along the log: a light queue is not, as its messages are
     of other topics.
     """
-    return store.queue_layout != "file" and not is_light_queue(span.topic)
+    return not store.has_entries and not is_light_queue(span.topic)
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:

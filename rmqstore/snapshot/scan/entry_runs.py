@@ -98,7 +98,7 @@ class EntryReader:
             self._queues.clear()
         key = span[:3]
         if key not in self._queues:
-            queue, deleted = open_queue(self._split.disk, self._split.path, *key), self._view.deleted_before
+            queue, deleted = open_queue(self._look.queue_disk, self._split.path, *key), self._view.deleted_before
             self._queues[key] = without_deleted(queue, deleted, self._view) if deleted else queue
         return self._queues[key]
 

@@ -107,9 +107,8 @@ class WalkCount:
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.  `room`: where the
         log stands.
         """
-        disk, root = self.split.disk, self.split.path
-        key = spans[0].key
-        queue, first, end = self.look.asked(lambda: _held(open_queue(disk, root, *spans[0][:3])))
+        key, look = spans[0].key, self.look
+        queue, first, end = look.asked(lambda: _held(open_queue(look.queue_disk, self.split.path, *spans[0][:3])))
         for low, high in self._known.get(key, []):
             if first > low or end < high:
                 lost = self.look.lost_of(key, low, high)
@@ -208,7 +207,7 @@ class WalkedQueues:
             self._looks_known = self._look.count
             self._queues.clear()
         if key not in self._queues:
-            queue = open_queue(self._split.disk, self._split.path, *key, self._kinds[key])
+            queue = open_queue(self._look.queue_disk, self._split.path, *key, self._kinds[key])
             deleted = self._view.deleted_before
             self._queues[key] = without_deleted(queue, deleted, self._view) if deleted else queue
         return self._queues[key]
@@ -385,7 +384,10 @@ class LogSource:
         split = self._split
         low, high = max(gone[0], self._range[0]), min(gone[1], self._range[1])
         if split.has_queues:
-            queues = {span: open_queue(split.disk, split.path, *span[:3]) for span in split.spans}
+            look = self._count.look
+            queues = look.asked(
+                lambda: {span: open_queue(look.queue_disk, split.path, *span[:3]) for span in split.spans}
+            )
             slots = {span: entries_between(queue, (span.start, span.end), low, high) for span, queue in queues.items()}
             lost = [span for span, (first, last) in slots.items() if first < last]
             if lost:
@@ -417,7 +419,7 @@ class LogSource:
     def _entry_parts(self, spans: list[Span]) -> list[tuple[Span, tuple[int, int]]]:
         """For each span of a queue the slots whose entries point into the split's part of the log."""
         low, high = self._range
-        queue = open_queue(self._split.disk, self._split.path, *spans[0][:3])
+        queue = open_queue(self._count.look.queue_disk, self._split.path, *spans[0][:3])
         parts = [(span, entries_between(queue, (span.start, span.end), low, high)) for span in spans]
         if low <= self._view.start:  # entries that are gone before the first one as well
             parts = [(span, (min(max(span.start, queue.first_slot()), last), last)) for span, (_, last) in parts]

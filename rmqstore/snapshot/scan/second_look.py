@@ -14,7 +14,7 @@ from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import stands_still
-from rmqstore.snapshot.survey.survey import changing, survey
+from rmqstore.snapshot.survey.survey import SurveyScope, changing, survey
 
 # So often in a row a reader tries to read messages that each look finds and that are gone when it comes to them.
 _ATTEMPTS_MAX = 8
@@ -28,12 +28,12 @@ class SecondLook:
     """The store of a split as it is now, as far as anybody had to ask.  Not for several threads at once.
 
     `count` tells how often it was looked at; `walk_from` is the offset of the log from which on messages may have no
-    entry: the plan's, or that of the last look.
+    entry: the plan's, or that of the last look.  So is `queue_disk`, which the queues are read from.
     """
 
     def __init__(self, split: Split) -> None:
         self.count = 0
-        self.walk_from = split.walk_from
+        self.walk_from, self.queue_disk = split.walk_from, split.queue_disk
         self._split = split
         self._store: StoreExtent | None = None
         self._lacking: tuple[QueueKey, bytes] | None = None
@@ -95,8 +95,9 @@ class SecondLook:
 
     def _look(self) -> StoreExtent:
         split = self._split
-        self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs)
-        self.walk_from = store.walk_from
+        scope = SurveyScope(by_database=split.queue_disk is not split.disk)
+        self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs, scope)
+        self.walk_from, self.queue_disk = store.walk_from, store.queue_disk
         self.count += 1
         return store
 

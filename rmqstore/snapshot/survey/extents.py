@@ -81,6 +81,8 @@ class StoreExtent:
 
     `other_names`: it may be the store of one of these brokers as well, see ToldName.
     `light_from`: as of Stretch.
+    `database`: where `queue_layout` is "RocksDB", the disk that the entries of queues are read from; without it the log
+    alone tells of them.
     `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
     """
 
@@ -107,6 +109,17 @@ class StoreExtent:
     is_partial: bool = False
     other_names: tuple[str, ...] = ()
     light_from: int = NOWHERE
+    database: ReadableDisk | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def queue_disk(self) -> ReadableDisk:
+        """What the files of queues are read from."""
+        return self.disk if self.database is None else self.database
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether queues have entries that can be read; else the log alone tells of their messages."""
+        return self.queue_layout == "file" or self.database is not None
 
     @property
     def is_live(self) -> bool:
@@ -173,8 +186,8 @@ class StoreExtent:
         """All that a task has to know to read some queue offsets of this store."""
         topics, keys = {span.topic for span in spans}, {span.key for span in spans}
         return Split(
-            self.disk, self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from,
-            self.is_live, self.queue_layout == "file", log_range, self.extra_logs, together,
+            self.disk, self.queue_disk, self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from,
+            self.crc_from, self.is_live, self.has_entries, log_range, self.extra_logs, together,
             tuple((of, end) for of, end in self.deleted_before.items() if of in topics or of in keys),
             tuple(self._known(span) for span in spans) if log_range else (),
             () if self.ledger is None else tuple({span.topic for span in spans if span.kind == BATCH}),

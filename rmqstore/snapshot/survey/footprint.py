@@ -101,7 +101,7 @@ def stands_still(queue: QueueExtent, store: StoreExtent) -> bool:
     if not files.files:
         return not open_queue(store.disk, files.root, files.topic, files.queue_id, files.kind).files
     for file in {files.files[0], files.files[-1]}:
-        if store.disk.version_of(file.path)[:2] != (file.identity, file.size):
+        if files.disk.version_of(file.path)[:2] != (file.identity, file.size):
             return False
     if end <= queue.entry_start:
         return True

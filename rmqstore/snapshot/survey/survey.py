@@ -1,6 +1,7 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import batch_begin, batch_end, unwritten_before
 from rmqstore.directory.queue_files import BATCH, QueueFiles, find_queues, is_valid_entry
-from rmqstore.errors import DataLost, StoreChanging, StoreError
+from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, tells_of_change
 from rmqstore.formats import message
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
@@ -141,11 +142,13 @@ _LOOKS_MAX = 8
 
 class SurveyScope(NamedTuple):
     """The part of a store that is asked for.  With `topics` only the queues of these, where that is less work and loses
-    nothing (`is_partial` tells).  `uncommitted`: also what the group of a DLedger log may still revoke.
+    nothing (`is_partial` tells).  `uncommitted`: also what the group of a DLedger log may still revoke.  `by_database`:
+    queues that stand in RocksDB are read from there, where that can be done and their entries are proven.
     """
 
     topics: Collection[str] = ()
     uncommitted: bool = False
+    by_database: bool = False
 
 
 WHOLE = SurveyScope()
@@ -227,17 +230,36 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         light_from=log_files[0].start if has_hidden and log_files else NOWHERE,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    may_choose = bool(scope.topics) and not rocksdb and not has_hidden and not whole.was_killed and whole.ledger is None
-    own = None
-    if may_choose:
-        from rmqstore.snapshot.survey.topic_search import queues_of_topics  # noqa: PLC0415  reads of a few topics alone
+    noted, by_part = deleted_topics(disk, root), whole
+    if database is not None and rocksdb and scope.by_database:
+        by_part = _look_by_database(whole, database.path, mapped, noted)
+    elif scope.topics and not rocksdb and not has_hidden and not whole.was_killed and whole.ledger is None:
+        by_part = _look_at_topics(whole, scope.topics, mapped)
+    if by_part.queues:
+        return by_part
+    return _look_at(whole, () if rocksdb else find_queues(disk, root, children), mapped, noted, {})
 
-        own = queues_of_topics(disk, root, scope.topics)
-    if own is not None:
-        found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
-        if found.queues:
-            return found
-    return _look_at(whole, () if rocksdb else find_queues(disk, root, children), mapped, deleted_topics(disk, root), {})
+
+def _look_at_topics(store: StoreExtent, names: Collection[str], mapped: int) -> StoreExtent:
+    """The queues of some topics of the store; no queues where all have to be looked at."""
+    from rmqstore.snapshot.survey.topic_search import queues_of_topics  # noqa: PLC0415  reads of a few topics alone
+
+    own = queues_of_topics(store.disk, store.path, names)
+    return store if own is None else _look_at(replace(store, is_partial=True), own, mapped, {}, {})
+
+
+def _look_by_database(store: StoreExtent, path: str, mapped: int, noted: DeletedTopics) -> StoreExtent:
+    """The store by the entries in the database at `path`; no queues where these do not tell, or cannot be read."""
+    from rmqstore.directory.rocksdb_queues import QueueDatabaseDisk  # noqa: PLC0415  few brokers keep queues there
+
+    database = QueueDatabaseDisk(store.path, path)
+    if not any(config.has_batch_queues for config in topics(store.disk, store.path).values()):
+        with suppress(
+            Corrupt, Rejected, DataLost, FileNotFoundError
+        ):  # what is lost of the log, the walk of all of it tells as well
+            if queues := database.all_queues():
+                return _look_at(replace(store, database=database), queues, mapped, noted, {})
+    return store
 
 
 def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:
@@ -325,6 +347,27 @@ def _leave_out_deleted(store: StoreExtent, census: Census, view: LogView) -> Non
             del census.gaps[key]
 
 
+def _reach(store: StoreExtent, queues: Sequence[QueueFiles], view: LogView) -> int | None:
+    """Up to where in the log a database has the entries of all messages: NOWHERE without one, None where it is not
+    proven.
+    """
+    if store.database is None:
+        return NOWHERE
+    from rmqstore.directory.rocksdb_queues import proven_reach  # noqa: PLC0415  few brokers keep queues there
+
+    return proven_reach(queues, view)
+
+
+def _search_start(store: StoreExtent, entries: QueueEntries, view: LogView) -> int:
+    """Where in the log the search for what has no entry begins."""
+    start = extents.recovery_start(view, store.checkpoint, store.abort_present)
+    if store.is_partial:
+        return start
+    if entries.first_known(view.start) > view.start or view.light_from <= view.start:
+        return view.start  # no queue file knows of the oldest messages, or of any light queue
+    return start if store.database is None else min(start, view.light_from)
+
+
 def _stands_at(view: LogView, place: int, key: QueueKey) -> bool:
     """Whether a message of a queue stands at an offset of the log, as its database says."""
     if view.file_number(place) is None:
@@ -345,15 +388,15 @@ def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset
 def _topics_gone(store: StoreExtent, searched: Found) -> dict[Deleted, DeletedTopic]:
     """The topics of the records that were found which were deleted; no light queue where RocksDB alone has them."""
     files_tell = store.light_from == NOWHERE
-    return topics_gone(store.disk, store.path, searched.end.census, searched.known_end, with_light=files_tell)
+    return topics_gone(store, searched.end.census, searched.known_end, with_light=files_tell)
 
 
 def _look_at(
     store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics, begun: Mapping[QueueKey, int]
 ) -> StoreExtent:  # fmt: skip
     """The store, whose log is looked at up to `log_end` and mapped below `mapped`, with these queues, all that it has;
-    if it `is_partial` those that are wanted: then with no queues where these are not enough.  `noted` are the topics
-    that were deleted, `begun` queues that begin again at a place of the log.
+    if it `is_partial` those that are wanted: then with no queues where these are not enough, and where its `database`
+    is not proven.  `noted` are the topics that were deleted, `begun` queues that begin again at a place of the log.
     """
     root, is_clean = store.path, not store.is_live
     words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
@@ -362,21 +405,21 @@ def _look_at(
         view.deleted_before = deleted = deleted_before(noted, listed, view)
         queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted, view) for queue in listed}
         deleted.update(begun.items())
-        start = extents.recovery_start(view, store.checkpoint, store.abort_present)
+        if (reach := _reach(store, listed, view)) is None:
+            return store
         entries = QueueEntries.of(queues, view)
-        view.light_from = min(store.light_from, entries.light_from(may_lag=not is_clean))
+        view.light_from = min(store.light_from, entries.light_from(may_lag=not is_clean), reach)
+        start = _search_start(store, entries, view)
         if (ledger := store.ledger) is not None:
             ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
             view.end = view.end if store.includes_uncommitted else ledger.agreed_end
         if store.is_partial:
-            from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  the same
+            from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  of a few topics alone
 
             searched = search_topics(root, view, entries, words)
             if searched is None:
                 return store
         else:
-            if entries.first_known(view.start) > view.start or view.light_from <= view.start:
-                start = view.start  # no queue file knows of the oldest messages, or of any light queue
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)

@@ -20,6 +20,7 @@ from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.snapshot.survey.census import Census, FirstFound
+from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
@@ -64,9 +65,7 @@ def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> 
     return RemadeQueues(proven, dict(census.begun_again))
 
 
-def topics_gone(
-    disk: ReadableDisk, root: str, census: Census, known_end: int, *, with_light: bool
-) -> dict[Deleted, DeletedTopic]:
+def topics_gone(store: StoreExtent, census: Census, known_end: int, *, with_light: bool) -> dict[Deleted, DeletedTopic]:
     """The topics of records without an entry that stand in front of `known_end`, up to which all were dispatched, if
     there are no files of their queues and the broker's configuration does not have them.
 
@@ -77,8 +76,9 @@ def topics_gone(
     passed = {key[0] for key, gap in census.gaps.items() if gap.first_offset < known_end}
     passed = passed if with_light else {topic for topic in passed if not is_light_queue(topic)}
     # Looked for now: a topic that came since the queues were listed has its files before others have later entries.
+    disk, root = store.queue_disk, store.path
     gone = {topic for topic in passed if not any(queues_of(disk, root, topic, kind) for kind in (SIMPLE, BATCH))}
-    known = _known_topics(disk, root) if gone else None
+    known = _known_topics(store.disk, store.path) if gone else None
     return {topic: DeletedTopic(known_end) for topic in gone if known and topic not in known}
 
 

@@ -178,7 +178,7 @@ def test_a_split_is_small_and_comes_back_equal(tmp_path: Path, count: int, size_
 
 def test_a_split_with_every_field_comes_back_equal() -> None:
     spans = (("Köln", 1, "BatchCQ", 2**40, 2**62), ("%LMQ%a", 0, "SimpleCQ", 0, 1))
-    split = Split(LOCAL, "/a b/ü", "broker-a", spans, 2**62, 5, 6, True, False, (7, 2**61), ("/x", "/y"), True)
+    split = Split(LOCAL, LOCAL, "/a b/ü", "broker-a", spans, 2**62, 5, 6, True, False, (7, 2**61), ("/x", "/y"), True)
     assert pickle.loads(pickle.dumps(split)) == split
 
 

@@ -1,0 +1,225 @@
+"""Queues whose entries stand in RocksDB alone are read from there, and give the rows that their files gave."""
+
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rmqstore
+from rmqstore.snapshot import ScanRequest, SplitBudget, open_snapshot, read_split
+from rmqstore.snapshot.opening import look_at, open_stores
+from rmqstore.snapshot.split import Split
+from tests.golden.cases import FOLDERS, unpack
+from tests.golden.rocksdb_queues import (
+    DATABASE,
+    entries_of,
+    entries_of_files,
+    key_of,
+    move_into_rocksdb,
+    with_database,
+    without_entries,
+)
+from tests.golden.rows import EVERYTHING, scanned
+
+pytestmark = pytest.mark.stores
+
+# One of each kind of store that has no queues of batches.
+CASES = [
+    case
+    for case in (
+        "basic-5.5.1", "basic-midflip-5.5.1", "batch-5.5.1", "crcprop-flip-5.5.1", "delay-5.5.1", "deleted_head-5.5.1",
+        "killed-5.5.1", "killed-bodyflip-5.5.1", "killed-lagcq-5.5.1", "lite-5.5.1", "lite-killed-5.5.1", "lmq-5.5.1",
+        "rocksindex-5.5.1", "sysflags-5.5.1", "broker-clean-4.9.8",
+    )
+    if case in FOLDERS
+]  # fmt: skip
+MODES = ("auto", "queue", "commitlog")
+
+
+def _rows(store: Path, mode: str) -> list[dict[str, Any]]:
+    return scanned(rmqstore.open_snapshot(store), scan_mode=mode, on_corrupt_record="null")
+
+
+def _reads_database(store: Path) -> bool:
+    return open_stores(str(store)).stores[0].database is not None
+
+
+def _bounds(store: Path, look: Callable[[str], Any] = open_stores) -> dict[tuple[str, int], tuple[int, int]]:
+    queues = look(str(store)).stores[0].queues
+    return {key: (queue.min_offset, queue.max_offset) for key, queue in queues.items()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CASES)
+def test_rows_by_the_entries_of_a_database_are_those_by_files(case: str, mode: str, tmp_path: Path) -> None:
+    store = unpack(case, tmp_path)
+    rows, bounds = _rows(store, mode), _bounds(store)
+    move_into_rocksdb(store)
+    assert _reads_database(store)
+    assert _rows(store, mode) == rows
+    assert _bounds(store) == bounds
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
+@pytest.mark.parametrize("case", [case for case in ("killed-5.5.1", "lite-killed-5.5.1") if case in FOLDERS])
+def test_what_a_database_has_not_yet_is_found_in_the_log(case: str, share: float, mode: str, tmp_path: Path) -> None:
+    """RocksDB keeps its newest entries in memory, and a kill takes them; light queues are in the records' names."""
+    store = unpack(case, tmp_path)
+    rows = _rows(store, mode)
+    move_into_rocksdb(store, share)
+    assert _reads_database(store)
+    assert _rows(store, mode) == rows
+
+
+def test_the_log_in_front_of_the_newest_entry_is_not_searched(tmp_path: Path) -> None:
+    store = unpack("killed-5.5.1", tmp_path)
+    newest = max(place for _, _, place in entries_of_files(store))
+    move_into_rocksdb(store)
+    assert open_stores(str(store)).stores[0].walk_from == newest
+    assert look_at(str(store)).stores[0].walk_from == 0
+
+
+def _hole(store: Path) -> None:
+    """As in a queue of batches."""
+    without_entries(store, [sorted(entries_of(store))[3]])
+
+
+def _is_left_behind(store: Path) -> None:
+    """An entry behind the last message, as a cut of the log leaves it."""
+    entries = entries_of(store)
+    last = max(entries)
+    with_database(store, {last[:-8] + (int.from_bytes(last[-8:]) + 1).to_bytes(8): entries[last]})
+
+
+def _is_of_another_log(store: Path) -> None:
+    entries = entries_of(store)
+    with_database(store, {key: (int.from_bytes(one[:8]) + 1).to_bytes(8) + one[8:] for key, one in entries.items()})
+
+
+def _has_other_keys(store: Path) -> None:
+    with_database(store, {b"\0\0\0\1\1T": b"?"})
+
+
+def _has_a_negative_place(store: Path) -> None:
+    with_database(store, {key_of("T", 0, -1): bytes(28)})
+
+
+def _has_a_path_for_a_topic(store: Path) -> None:
+    with_database(store, {key_of("../T", 0, 0): bytes(28)})
+
+
+def _has_values_of_another_size(store: Path) -> None:
+    entries = entries_of(store)
+    with_database(store, {max(entries): entries[max(entries)][:20]})
+
+
+def _is_cut(store: Path) -> None:
+    table = max((store / DATABASE).glob("*.sst"), key=lambda path: path.stat().st_size)
+    os.truncate(table, table.stat().st_size // 2)
+
+
+def _has_a_damaged_block(store: Path) -> None:
+    for table in (store / DATABASE).glob("*.sst"):
+        data = bytearray(table.read_bytes())
+        data[20] ^= 255
+        table.write_bytes(data)
+
+
+def _begins_later(store: Path) -> None:
+    """As of a broker that was told to keep its queues there when it had messages already."""
+    entries = entries_of(store)
+    by_place = sorted(entries, key=lambda key: entries[key][:8])
+    without_entries(store, by_place[: len(by_place) // 2])
+
+
+def _lacks_a_queue(store: Path) -> None:
+    entries = entries_of(store)
+    without_entries(store, [key for key in entries if key[:-8] == max(entries)[:-8]])
+
+
+UNPROVEN = [
+    _hole, _is_left_behind, _is_of_another_log, _has_other_keys, _has_a_negative_place, _has_a_path_for_a_topic,
+    _has_values_of_another_size, _is_cut, _has_a_damaged_block,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [*UNPROVEN, _begins_later, _lacks_a_queue], ids=lambda change: change.__name__[1:])
+def test_a_database_that_does_not_tell_all_hides_nothing(change: Callable[[Path], None], tmp_path: Path) -> None:
+    store = unpack("basic-5.5.1", tmp_path)
+    rows, bounds = _rows(store, "auto"), _bounds(store)
+    move_into_rocksdb(store)
+    change(store)
+    assert _reads_database(store) == (change not in UNPROVEN)
+    assert _rows(store, "auto") == rows
+    assert _bounds(store) == bounds
+
+
+def test_without_the_extra_the_log_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = unpack("basic-5.5.1", tmp_path)
+    rows = _rows(store, "auto")
+    move_into_rocksdb(store)
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert not _reads_database(store)
+    assert _rows(store, "auto") == rows
+
+
+def test_topics_with_queues_of_batches_are_read_from_the_log(tmp_path: Path) -> None:
+    """Their entries have one key a batch, and count other messages than there are (RocketMQ 5.5.1)."""
+    store = unpack("rocksdb-clean-5.5.1", tmp_path)
+    assert not _reads_database(store)
+
+
+def test_a_database_that_went_after_it_was_opened_is_read_all_the_same(tmp_path: Path) -> None:
+    """A broker's compaction takes files away at any time."""
+    store = unpack("basic-5.5.1", tmp_path)
+    rows = _rows(store, "auto")
+    move_into_rocksdb(store)
+    snapshot = rmqstore.open_snapshot(store)
+    shutil.rmtree(store / DATABASE)
+    assert scanned(snapshot, scan_mode="auto", on_corrupt_record="null") == rows
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "another database", "no database", "no extra"])
+def test_a_split_that_was_pickled_reads_the_database_that_it_finds(
+    meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another host, later: entries are there that came since, others were taken away."""
+    store = unpack("killed-5.5.1", tmp_path)
+    entries = {key: value for key, value, _ in entries_of_files(store)}
+    move_into_rocksdb(store, 0.5)
+    snapshot, request = open_snapshot(store), ScanRequest(on_corrupt_record="null")
+    ranges = snapshot.select(pattern=".*", include_system_topics=True)
+    splits = snapshot.plan(ranges, request, SplitBudget())
+
+    def read(splits: list[Split]) -> pa.Table:
+        return pa.Table.from_batches(batch for split in splits for batch in read_split(split, request))
+
+    rows, pickled = read(splits), pickle.dumps(splits)
+    if meanwhile == "another database":
+        with_database(store, entries)
+    elif meanwhile == "no database":
+        shutil.rmtree(store / DATABASE)
+    elif meanwhile == "no extra":
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+        with pytest.raises(rmqstore.Rejected, match=r"pip install 'rmqstore\[rocksdb\]'"):
+            read(pickle.loads(pickled))
+        return
+    assert read(pickle.loads(pickled)) == rows
+
+
+def test_a_fork_reads_what_its_parent_opened(tmp_path: Path) -> None:
+    store = unpack("basic-5.5.1", tmp_path)
+    move_into_rocksdb(store)
+    snapshot = rmqstore.open_snapshot(store)
+    count = snapshot.scan(**EVERYTHING).read_all().num_rows
+    child = os.fork()
+    if not child:
+        os._exit(0 if snapshot.scan(**EVERYTHING).read_all().num_rows == count else 1)
+    assert os.waitpid(child, 0)[1] == 0
