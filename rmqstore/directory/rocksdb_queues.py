@@ -108,8 +108,8 @@ class QueueDatabaseDisk(PlainDisk):
         return sorted(listed, key=lambda queue: (queue.topic, queue.queue_id))
 
     def entries(self, directory: str) -> Sequence[DirectoryEntry]:
-        """As files of consume queues would be listed.  Raises FileNotFoundError where the database went or is damaged, so
-        that readers look at the store again; Rejected without rocksdict.
+        """As files of consume queues would be listed.  Raises FileNotFoundError where the database went or is damaged,
+        so that readers look at the store again; Rejected without rocksdict.
         """
         try:
             return self._listed(directory)
@@ -219,11 +219,9 @@ def _queue_key(topic: str, queue_id: int) -> bytes:
 
 
 def proven_reach(queues: Sequence[QueueFiles], view: LogView) -> int | None:
-    """Where in the log the newest message stands that a database has an entry of; it has those of all messages before.
-    0 without entries.  None where the last entry of a queue leads to no record of its own: then entries are left from
-    before the log was cut, or are another log's.
-
-    RocksDB keeps what was put into it in that order, and dispatch goes along the log.
+    """Where in the log the newest message stands that a database has an entry of; 0 without entries.  None where the
+    last entry of a queue leads to no record of its own: then entries are left from before the log was cut, or are
+    another log's.
     """
     reach = 0
     for queue in queues:

@@ -39,6 +39,8 @@ CASES = [
     )
     if case in FOLDERS
 ]  # fmt: skip
+# A message in front of the newest entry has none: the queue files of a killed store lack some.
+NOT_ALL_HAVE_ENTRIES = ("killed-lagcq-5.5.1",)
 MODES = ("auto", "queue", "commitlog")
 
 
@@ -61,7 +63,7 @@ def test_rows_by_the_entries_of_a_database_are_those_by_files(case: str, mode: s
     store = unpack(case, tmp_path)
     rows, bounds = _rows(store, mode), _bounds(store)
     move_into_rocksdb(store)
-    assert _reads_database(store)
+    assert _reads_database(store) == (case not in NOT_ALL_HAVE_ENTRIES)
     assert _rows(store, mode) == rows
     assert _bounds(store) == bounds
 
@@ -146,17 +148,17 @@ def _lacks_a_queue(store: Path) -> None:
 
 UNPROVEN = [
     _hole, _is_left_behind, _is_of_another_log, _has_other_keys, _has_a_negative_place, _has_a_path_for_a_topic,
-    _has_values_of_another_size, _is_cut, _has_a_damaged_block,
+    _has_values_of_another_size, _is_cut, _has_a_damaged_block, _begins_later, _lacks_a_queue,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [*UNPROVEN, _begins_later, _lacks_a_queue], ids=lambda change: change.__name__[1:])
+@pytest.mark.parametrize("change", UNPROVEN, ids=lambda change: change.__name__[1:])
 def test_a_database_that_does_not_tell_all_hides_nothing(change: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack("basic-5.5.1", tmp_path)
     rows, bounds = _rows(store, "auto"), _bounds(store)
     move_into_rocksdb(store)
     change(store)
-    assert _reads_database(store) == (change not in UNPROVEN)
+    assert not _reads_database(store)
     assert _rows(store, "auto") == rows
     assert _bounds(store) == bounds
 

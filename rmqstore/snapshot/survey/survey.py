@@ -249,7 +249,13 @@ def _look_at_topics(store: StoreExtent, names: Collection[str], mapped: int) -> 
 
 
 def _look_by_database(store: StoreExtent, path: str, mapped: int, noted: DeletedTopics) -> StoreExtent:
-    """The store by the entries in the database at `path`; no queues where these do not tell, or cannot be read."""
+    """The store by the entries in the database at `path`; no queues where these do not tell, or cannot be read.
+
+    RocksDB keeps what was put into it in that order, and dispatch goes along the log, with a record's own queue and
+    its light queues at once.  A kill takes the newest entries, and a broker may go on without them: so the log's first
+    record and those of its newest files have to have theirs, but for deleted topics'; of light queues nothing else
+    would tell.
+    """
     from rmqstore.directory.rocksdb_queues import QueueDatabaseDisk  # noqa: PLC0415  few brokers keep queues there
 
     database = QueueDatabaseDisk(store.path, path)
@@ -348,14 +354,17 @@ def _leave_out_deleted(store: StoreExtent, census: Census, view: LogView) -> Non
 
 
 def _reach(store: StoreExtent, queues: Sequence[QueueFiles], view: LogView) -> int | None:
-    """Up to where in the log a database has the entries of all messages: NOWHERE without one, None where it is not
-    proven.
-    """
+    """Up to where in the log a database has entries: NOWHERE without one, None where they are not this log's."""
     if store.database is None:
         return NOWHERE
     from rmqstore.directory.rocksdb_queues import proven_reach  # noqa: PLC0415  few brokers keep queues there
 
     return proven_reach(queues, view)
+
+
+def _lacks_entries(census: Census, reach: int) -> bool:
+    """Whether a message in front of an offset of the log has no entry in its own queue."""
+    return any(gap.first_offset < reach for key, gap in census.gaps.items() if not is_light_queue(key[0]))
 
 
 def _search_start(store: StoreExtent, entries: QueueEntries, view: LogView) -> int:
@@ -366,6 +375,17 @@ def _search_start(store: StoreExtent, entries: QueueEntries, view: LogView) -> i
     if entries.first_known(view.start) > view.start or view.light_from <= view.start:
         return view.start  # no queue file knows of the oldest messages, or of any light queue
     return start if store.database is None else min(start, view.light_from)
+
+
+def _search(
+    store: StoreExtent, view: LogView, entries: QueueEntries, words: LastWords, start: int
+) -> Found | None:  # fmt: skip
+    """What the log tells beside the entries; None of a part of the store where all has to be looked at."""
+    if store.is_partial:
+        from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  reads of a few topics alone
+
+        return search_topics(store.path, view, entries, words)
+    return settle_end(view, entries, search(view, start, entries), words)
 
 
 def _stands_at(view: LogView, place: int, key: QueueKey) -> bool:
@@ -413,19 +433,16 @@ def _look_at(
         if (ledger := store.ledger) is not None:
             ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
             view.end = view.end if store.includes_uncommitted else ledger.agreed_end
-        if store.is_partial:
-            from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  of a few topics alone
-
-            searched = search_topics(root, view, entries, words)
-            if searched is None:
-                return store
-        else:
-            searched = settle_end(view, entries, search(view, start, entries), words)
+        searched = _search(store, view, entries, words, start)
+        if searched is None:
+            return store
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
         unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
+        if store.database is not None and _lacks_entries(found.census, reach):
+            return store
         _leave_out_deleted(store, found.census, view)
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     _tell_lost(store, found.newest_ms)
