@@ -1,5 +1,6 @@
 """Stores of whole brokers under traffic: stopped, killed, and copied while running."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,8 @@ import rocksdict
 
 import rmqstore
 from rmqstore import Corrupt, UnsupportedLayout
+from rmqstore.directory.config_files import topics
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import is_system_topic
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -290,6 +293,35 @@ def test_light_queues_that_a_broker_deleted_are_gone_where_rocksdb_is_read(
         monkeypatch.setitem(sys.modules, "rocksdict", None)
     assert kept
     assert _light_queues(store) == (kept if state == "read" else [gone, *kept])
+
+
+@pytest.mark.parametrize("state", ["deleted", "configured", "killed", "not read"])
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if case == "rocksdb-clean-5.5.1"])
+def test_topics_that_a_broker_deleted_are_gone_where_rocksdb_is_read(
+    case: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of queues in files: neither the broker's configuration nor its queues have them."""
+    store = unpack(case, tmp_path)
+    before = {topic for topic, *_ in _rows_by_place(store, "auto")}
+    gone = min(topic for topic in before if topic.endswith("Normal"))
+    kept = {name for name in topics(LOCAL, str(store)) if name != gone or state == "configured"}
+    shutil.rmtree(store / "config" / "metadata")
+    table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in kept}
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    path = str(store / "consumequeue_rocksdb")
+    options = {name: rocksdict.Options(raw_mode=True) for name in rocksdict.Rdict.list_cf(path)}
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True), column_families=options)
+    family = database.get_column_family("offset")
+    for key in list(family.keys()):
+        if gone.encode() in key:
+            del family[key]
+    database.close()
+    if state == "killed":
+        (store / "abort").write_text("")
+    if state == "not read":
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+    after = {topic for topic, *_ in _rows_by_place(store, "auto")}
+    assert before - after == ({gone} if state == "deleted" else set())
 
 
 @pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])

@@ -1,5 +1,6 @@
 """Queues whose entries stand in RocksDB alone are read from there, and give the rows that their files gave."""
 
+import json
 import os
 import pickle
 import shutil
@@ -161,6 +162,24 @@ def test_a_database_that_does_not_tell_all_hides_nothing(change: Callable[[Path]
     assert not _reads_database(store)
     assert _rows(store, "auto") == rows
     assert _bounds(store) == bounds
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_a_topic_that_the_broker_deleted_is_gone_as_where_queues_are_files(is_configured: bool, tmp_path: Path) -> None:
+    """RocketMQ takes its entries out; with topics.json that knows it, its queues are lost, and the log has them."""
+    store = unpack("basic-5.5.1", tmp_path)
+    rows = _rows(store, "auto")
+    topics = sorted({row["topic"] for row in rows})
+    gone = rows[-1]["topic"]
+    kept = [topic for topic in topics if topic != gone or is_configured]
+    table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in kept}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    move_into_rocksdb(store)
+    without_entries(store, [key for key in entries_of(store) if gone.encode() in key])
+    assert len(topics) > 1
+    assert _reads_database(store) == (not is_configured)
+    assert {row["topic"] for row in _rows(store, "auto")} == set(kept)
 
 
 def test_without_the_extra_the_log_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

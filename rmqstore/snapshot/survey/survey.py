@@ -333,13 +333,17 @@ def _hides_light_queues(disk: ReadableDisk, root: str) -> bool:
 
 
 def _leave_out_deleted(store: StoreExtent, census: Census, view: LogView) -> None:
-    """Takes out the light queues that RocksDB alone would have, and has no longer: the broker deleted them, or let them
-    expire.  Their records tell of them for ever.  None where the database cannot be read, or is another log's, and none
-    that it has not taken in.
+    """Takes out the queues that RocksDB alone would have, and has no longer: the broker deleted them, or let light
+    queues expire.  Their records tell of them for ever.  None where the database cannot be read, or is another log's,
+    and none that it has not taken in; no plain queue of a topic that the broker's configuration has, or of a store that
+    was killed (see `topics_gone`).
     """
-    light = [key for key in census.gaps if is_light_queue(key[0])]
+    kept = None
+    if store.queue_layout != "file" and not store.was_killed:
+        kept = topics(store.disk, store.path)
+    asked = [key for key in census.gaps if is_light_queue(key[0]) or (kept and key[0] not in kept)]
     is_alone = store.queue_layout != "file" or store.light_from != NOWHERE
-    database = queue_database(store.disk, store.path) if light and is_alone else None
+    database = queue_database(store.disk, store.path) if asked and is_alone else None
     if database is None:
         return
     from rmqstore.directory.rocksdb_queues import offset_table  # noqa: PLC0415  few brokers keep queues there
@@ -348,7 +352,7 @@ def _leave_out_deleted(store: StoreExtent, census: Census, view: LogView) -> Non
     plain = [(place, key) for key, place in known.places.items() if place < view.end and not is_light_queue(key[0])]
     if not plain or not _stands_at(view, *max(plain)):
         return
-    for key in light:
+    for key in asked:
         if key not in known.places and census.gaps[key].last_offset < known.reached:
             del census.gaps[key]
 
