@@ -120,8 +120,8 @@ class OpenFamily:
         return KeyGroup(first, last, at.value())
 
     def values(self, prefix: bytes, tail: struct.Struct, first: int, count: int) -> list[bytes]:
-        """The values of the keys `prefix` with the numbers [first, first + count) behind it, as `tail` has them; b"" of
-        a key that is not there.
+        """The values of the keys `prefix` with a number after it, [first, first + count), packed by `tail`; b"" of a
+        key that is not there.
 
         Raises OSError where a file is damaged, Rejected without rocksdict.
         """

@@ -56,7 +56,10 @@ def _facts(store: StoreExtent, found: Sequence[_Topic]) -> Iterable[tuple[str, s
     if ledger is not None:
         yield "DLedger", _ledger_line(ledger)
     is_plain = store.queue_layout == "file"
-    yield "queues", "consume queue files" if is_plain else "RocksDB, not read: scans walk the commitlog"
+    in_rocksdb = (
+        "RocksDB, not read: scans walk the commitlog" if store.database is None else "RocksDB, read by rocksdict"
+    )
+    yield "queues", "consume queue files" if is_plain else in_rocksdb
     yield "index", _index_line(index_documents(store))
     known = checkpoint_document(store)
     yield "checkpoint", "none" if known is None else _checkpoint_line(known)

@@ -113,7 +113,7 @@ class StoreExtent:
 
     @property
     def queue_disk(self) -> ReadableDisk:
-        """What the files of queues are read from."""
+        """The disk that queue files are read from."""
         return self.disk if self.database is None else self.database
 
     @property

@@ -384,7 +384,7 @@ def _search_start(store: StoreExtent, entries: QueueEntries, view: LogView) -> i
 def _search(
     store: StoreExtent, view: LogView, entries: QueueEntries, words: LastWords, start: int
 ) -> Found | None:  # fmt: skip
-    """What the log tells beside the entries; None of a part of the store where all has to be looked at."""
+    """The messages of the log without an entry; None of a part of the store, where all has to be looked at."""
     if store.is_partial:
         from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  reads of a few topics alone
 
