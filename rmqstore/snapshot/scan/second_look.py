@@ -4,7 +4,6 @@ The next opening of a killed store takes queue files away, or cuts them, and wri
 is missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,10 +13,8 @@ from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import stands_still
-from rmqstore.snapshot.survey.survey import SurveyScope, changing, survey
+from rmqstore.snapshot.survey.survey import Looks, SurveyScope, changing, survey
 
-# So often in a row a reader tries to read messages that each look finds and that are gone when it comes to them.
-_ATTEMPTS_MAX = 8
 # A queue that stands still has a hole when the same messages are missing after so many looks.
 _SAME_MIN = 2
 
@@ -36,6 +33,7 @@ class SecondLook:
         self.walk_from, self.queue_disk = split.walk_from, split.queue_disk
         self._split = split
         self._store: StoreExtent | None = None
+        self._looks = Looks()
         self._lacking: tuple[QueueKey, bytes] | None = None
         self._same_count = 0
         self._with_holes: set[QueueKey] = set()
@@ -44,7 +42,7 @@ class SecondLook:
         """Whether messages of a queue (int64[n], n > 0) that the plan counts on and a reader did not find are lost.
 
         False: a look just now says that some are there: read on by it.  `attempt` counts from 0 how often that was
-        tried.  Raises StoreChanging where it was tried too often, or the messages are of a light queue that may be
+        tried.  Raises StoreChanging where no looks are left, or the messages are of a light queue that may be
         being written: no records of the log would bring them.
         """
         lacking = (key, queue_offsets.tobytes())
@@ -56,9 +54,11 @@ class SecondLook:
             if key in self._with_holes or self._same_count >= _SAME_MIN:
                 self._with_holes.add(key)
                 return True
-        if attempt >= _ATTEMPTS_MAX:
-            raise self._changing(key)
-        return not self._holds(self._look(), key, queue_offsets)
+        if attempt:
+            self._looks.again(self._changing(key), self._split.path)
+        else:
+            self._looks = Looks()
+        return not self._holds(self._look(self._looks), key, queue_offsets)
 
     def lost_of(self, key: QueueKey, low: int, high: int) -> tuple[int, int] | None:
         """The part of the queue offsets [low, high) that the store has no longer; None if it has them all.  Raises as
@@ -82,21 +82,20 @@ class SecondLook:
 
         Raises DataLost for files of the log, and for a queue file that is there and cannot be read; StoreChanging.
         """
-        for attempt in itertools.count():
+        looks = Looks()
+        while True:
             try:
                 return ask()
             except (DataLost, FileNotFoundError) as gone:
                 if isinstance(gone, DataLost) and gone.queue == "commitlog":
                     raise
-                if attempt >= _ATTEMPTS_MAX:
-                    raise changing(self._split.path, gone) from None
-            self._look()
-        raise AssertionError
+                looks.again(changing(self._split.path, gone), self._split.path)
+            self._look(looks)
 
-    def _look(self) -> StoreExtent:
+    def _look(self, looks: Looks | None = None) -> StoreExtent:
         split = self._split
         scope = SurveyScope(by_database=split.queue_disk is not split.disk)
-        self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs, scope)
+        self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs, scope, looks)
         self.walk_from, self.queue_disk = store.walk_from, store.queue_disk
         self.count += 1
         return store

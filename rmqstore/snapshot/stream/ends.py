@@ -49,7 +49,7 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.footprint import only_grew
 from rmqstore.snapshot.survey.found_log import find_log_files
 from rmqstore.snapshot.survey.missing_log import require_agreed, require_log
-from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.survey.survey import Looks, survey
 
 if TYPE_CHECKING:
     from rmqstore.records.queue_runs import QueueRun
@@ -206,7 +206,7 @@ class Arrivals:
 
 # ---
 
-# Surveys of a live store in a row that see something unsound which is gone at the next.
+# Surveys of a live store in a row that end, and see something unsound which is gone at the next.
 _SETTLING_LOOKS = 3
 # How far the undispatched part may reach back before a survey looks what has been dispatched meanwhile.
 _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
@@ -241,20 +241,24 @@ class StreamEnds:
         self._watches: list[_Watch] = []
         self._seen: SnapshotReader | None = None
 
-    def look(self) -> SnapshotReader:
-        """The stores as they are now; the same object as before when nothing is new.
+    def look(self, looks: Looks | None = None) -> SnapshotReader:
+        """The stores as they are now; the same object as before when nothing is new.  `looks` as of `survey`.
 
         Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
         """
         if self._seen is None:
             first = open_stores(self._paths, access=self.access, disk=self._disk)
             self._watches = [_Watch(store, self.access) for store in first.stores]
-        stores = tuple(watch.look() for watch in self._watches) if self._arrivals is None else self._all_in_directory()
+        looks = looks or Looks()
+        if self._arrivals is None:
+            stores = tuple(watch.look(looks) for watch in self._watches)
+        else:
+            stores = self._all_in_directory(looks)
         if self._seen is None or [*map(id, stores)] != [*map(id, self._seen.stores)]:
             self._seen = SnapshotReader(stores, self.access)
         return self._seen
 
-    def _all_in_directory(self) -> tuple[StoreExtent, ...]:
+    def _all_in_directory(self, looks: Looks) -> tuple[StoreExtent, ...]:
         """The stores of a directory in which stores come and go, by name."""
         assert self._arrivals is not None
         fresh = self._arrivals.besides([watch.broker_name for watch in self._watches])
@@ -263,7 +267,7 @@ class StreamEnds:
         stores: dict[str, StoreExtent] = {}
         for watch in self._watches:
             try:
-                stores[watch.broker_name] = watch.look()
+                stores[watch.broker_name] = watch.look(looks)
             except NotAStore:
                 if is_begun(self._disk, watch.path):
                     raise
@@ -330,20 +334,21 @@ class _Watch:
         self.begun_again = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
 
-    def look(self) -> StoreExtent:
+    def look(self, looks: Looks) -> StoreExtent:
         """The store as it is now, the same object when nothing is new."""
         if self._grow(_state_of(self._store)):
             return self._store
-        for remaining in reversed(range(_SETTLING_LOOKS)):
+        remaining = _SETTLING_LOOKS
+        while remaining:
             state = _state_of(self._store)  # before the survey: what changes meanwhile is seen by the next look
             try:
-                found = self._survey()
+                found = self._survey(looks)
                 require_log(found)
                 self._settle(found, state)
-            except (*_VANISHED, StoreChanging):
-                if not remaining:
-                    raise
+            except (*_VANISHED, StoreChanging) as gone:
+                looks.again(gone, self.path)
                 continue
+            remaining -= 1
             # What a survey of a busy store took for damage is gone when the log is read on from the last sound place.
             if not (self._is_doubted and remaining) and self._grow(_state_of(self._store)):
                 break
@@ -353,9 +358,9 @@ class _Watch:
         """Makes the next look a survey."""
         self._state = None
 
-    def _survey(self) -> StoreExtent:
+    def _survey(self, looks: Looks) -> StoreExtent:
         store = self._store
-        return survey(store.disk, store.path, store.broker_name, self._access, store.extra_logs)
+        return survey(store.disk, store.path, store.broker_name, self._access, store.extra_logs, looks=looks)
 
     def _settle(self, found: StoreExtent, state: _State) -> None:
         """Takes over a survey, without what is not settled yet."""

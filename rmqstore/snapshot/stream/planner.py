@@ -26,6 +26,7 @@ from rmqstore.snapshot.stream.offsets import BEHIND, FROM, MARKS, SINCE, Offsets
 from rmqstore.snapshot.stream.same_logs import SameLogs, marks_after, refuse_other_logs, tell_other_logs
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.survey.survey import Looks
 
 log = getLogger("rmqstore.stream")
 _NOT_WHOLE = (
@@ -149,9 +150,6 @@ def _name(place: Place) -> str:
 
 # ---
 
-# In a store that is being written, a look that failed a moment ago may succeed now.
-_LOOKS_MAX = 3
-
 Answer = TypeVar("Answer")
 
 
@@ -240,12 +238,13 @@ class StreamPlanner:
         """The answer to what is asked of the stores as they are now; a loss, and a store that keeps changing, count
         when they are seen again and again.
         """
-        for _ in range(_LOOKS_MAX - 1):
+        looks = Looks()
+        while True:
             try:
-                return ask(self.ends.look())
-            except (DataLost, StoreChanging):
+                return ask(self.ends.look(looks))
+            except (DataLost, StoreChanging) as gone:
+                looks.again(gone)
                 self.ends.forget()
-        return ask(self.ends.look())
 
     def step(self, start: Mapping[str, Any], *, is_limited: bool, gone_since_ms: int | None = None) -> StreamStep:
         """The batch that follows `start`, offset JSON.  `gone_since_ms`: since when no store was there, in vain looked

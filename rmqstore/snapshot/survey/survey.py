@@ -1,5 +1,6 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -137,7 +138,26 @@ def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, view: 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
 _CHECKED_SIZE = 16 * 1024 * 1024
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
-_LOOKS_MAX = 8
+LOOKS_MAX = 24
+
+
+class Looks:
+    """The looks at stores that change which one question takes: `LOOKS_MAX` of each at most, whoever asks for the next.
+    Not for several threads at once.
+    """
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken = Counter[str]()
+
+    def again(self, error: StoreError | FileNotFoundError, path: str = "") -> None:
+        """Counts the next look at the store at `path`, or at all.  Raises the error that the last one ended with, where
+        none is left.
+        """
+        self._taken[path] += 1
+        if self._taken[path] >= LOOKS_MAX:
+            raise error from None
 
 
 class SurveyScope(NamedTuple):
@@ -161,28 +181,28 @@ def survey(
     access: Access = "auto",
     extra_logs: tuple[str, ...] = (),
     scope: SurveyScope = WHOLE,
+    looks: Looks | None = None,
 ) -> StoreExtent:
     """The store at `root` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.  All paths
     are absolute.
 
-    A store that changes otherwise than by growing while it is looked at is looked at again.
-    Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
+    A store that changes otherwise than by growing while it is looked at is looked at again, as often as there are
+    `looks`.  Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
-    seen = changed = None
-    for remaining in reversed(range(_LOOKS_MAX)):
+    seen, looks = None, looks or Looks()
+    while True:
         before = Footprint.of(disk, root, extra_logs)
         try:
             found = _look(before, broker_name, access, scope)
             now = Footprint.of(disk, root, extra_logs)
             changed = before.changed(found, now)
         except (DataLost, FileNotFoundError, StoreChanging) as gone:
-            if remaining:
-                continue  # a file vanished meanwhile: its owner deletes old ones
-            raise changing(root, gone) from None
+            looks.again(changing(root, gone), root)  # a file vanished meanwhile: its owner deletes old ones
+            continue
         if not changed or (found == seen and now.batch_start >= found.log_end):
             return found
         seen = found
-    raise StoreChanging(root, changed or "")
+        looks.again(StoreChanging(root, changed), root)
 
 
 def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> StoreError:

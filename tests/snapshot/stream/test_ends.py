@@ -40,9 +40,9 @@ def surveys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     real = stream_ends.survey
 
-    def noted(path, *rest):
+    def noted(path, *rest, **how):
         made.append(path)
-        return real(path, *rest)
+        return real(path, *rest, **how)
 
     monkeypatch.setattr(stream_ends, "survey", noted)
     return made
