@@ -13,10 +13,7 @@ from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import stands_still
-from rmqstore.snapshot.survey.survey import Looks, SurveyScope, changing, survey
-
-# A queue that stands still has a hole when the same messages are missing after so many looks.
-_SAME_MIN = 2
+from rmqstore.snapshot.survey.survey import LOSSES_MIN, Looks, SurveyScope, changing, survey
 
 Answer = TypeVar("Answer")
 
@@ -46,12 +43,12 @@ class SecondLook:
         being written: no records of the log would bring them.
         """
         lacking = (key, queue_offsets.tobytes())
-        self._same_count = self._same_count + 1 if attempt and lacking == self._lacking else 0
+        self._same_count = self._same_count + 1 if attempt and lacking == self._lacking else 1
         self._lacking = lacking
         if self._store is not None and self._stands(self._store, key):
             if not self._holds(self._store, key, queue_offsets):
                 return True
-            if key in self._with_holes or self._same_count >= _SAME_MIN:
+            if key in self._with_holes or self._same_count >= LOSSES_MIN:
                 self._with_holes.add(key)
                 return True
         if attempt:

@@ -139,24 +139,27 @@ def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, view: 
 _CHECKED_SIZE = 16 * 1024 * 1024
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
 LOOKS_MAX = 24
+# What so many of them find to be lost is lost.
+LOSSES_MIN = 3
 
 
 class Looks:
     """The looks at stores that change which one question takes: `LOOKS_MAX` of each at most, whoever asks for the next.
-    Not for several threads at once.
+    Fewer, where `LOSSES_MIN` of them end with the same loss.  Not for several threads at once.
     """
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_losses", "_taken")
 
     def __init__(self) -> None:
-        self._taken = Counter[str]()
+        self._taken, self._losses = Counter[str](), Counter[str]()
 
     def again(self, error: StoreError | FileNotFoundError, path: str = "") -> None:
         """Counts the next look at the store at `path`, or at all.  Raises the error that the last one ended with, where
         none is left.
         """
         self._taken[path] += 1
-        if self._taken[path] >= LOOKS_MAX:
+        self._losses[str(error)] += isinstance(error, DataLost)
+        if self._taken[path] >= LOOKS_MAX or self._losses[str(error)] >= LOSSES_MIN:
             raise error from None
 
 

@@ -15,7 +15,7 @@ from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownT
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream.ends import StreamEnds
-from rmqstore.snapshot.survey.survey import LOOKS_MAX
+from rmqstore.snapshot.survey.survey import LOOKS_MAX, LOSSES_MIN
 from spark_source.columns.schema import spark_schema
 from spark_source.source import RmqStoreDataSource
 from spark_source.stream import reader as stream_reader
@@ -798,24 +798,32 @@ def test_a_recovery_between_plan_and_read_costs_no_message(tmp_path, fails, mode
     assert stream.step() == 100
 
 
-@pytest.mark.parametrize("refusals", [LOOKS_MAX - 1, LOOKS_MAX])
-def test_a_stream_looks_again_at_a_store_that_does_not_come_to_rest(tmp_path, monkeypatch, refusals):
-    """As often as any reader; then the query ends, and begins again where it stood."""
+@pytest.mark.parametrize(
+    ("error", "refusals", "ends"),
+    [
+        (StoreChanging("store", "its owner came"), LOOKS_MAX - 1, False),
+        (StoreChanging("store", "its owner came"), LOOKS_MAX, True),
+        (DataLost("T/0", (0, 1), None, "store", "gone"), LOSSES_MIN - 1, False),
+        (DataLost("T/0", (0, 1), None, "store", "gone"), LOSSES_MIN, True),
+    ],
+)
+def test_a_stream_looks_again_at_a_store_that_does_not_come_to_rest(tmp_path, monkeypatch, error, refusals, ends):
+    """As often as any reader, and not often for what is lost; then the query ends, and begins again where it stood."""
     store = GrowingStore(tmp_path)
     store.add_many(10)
     stream = Stream(store.publish())
     start = json.loads(stream.begin())
     look, refused = StreamEnds.look, []
 
-    def refuse(ends, looks=None):
+    def refuse(watched, looks=None):
         if len(refused) < refusals:
-            refused.append(ends)
-            raise StoreChanging(str(tmp_path), "its owner came, went or began again")
-        return look(ends, looks)
+            refused.append(watched)
+            raise error
+        return look(watched, looks)
 
     monkeypatch.setattr(StreamEnds, "look", refuse)
-    if refusals == LOOKS_MAX:
-        with pytest.raises(StoreChanging):
+    if ends:
+        with pytest.raises(type(error)):
             stream.reader.latestOffset(start, ReadAllAvailable())
         stream.start()
     assert stream.step() == 10
