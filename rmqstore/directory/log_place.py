@@ -1,4 +1,4 @@
-"""Bytes of the log named as people find them: by file, and byte in it."""
+"""Log offsets as file names and byte positions, for people."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

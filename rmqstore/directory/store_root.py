@@ -1,8 +1,8 @@
 """Whether a directory may be written to as a store: looked at before anything is made, cut or deleted in it.
 
-A directory is a store when nothing but what RocketMQ or this engine keeps at a root stands in it, or when so much of
-that is there that the rest is only beside it.  Names alone prove little: a topic's queues, a DLedger node's directory
-and many other programs hold numbered files, `index/` and `config/`, too.
+A directory is a store in two cases: it holds nothing but names of RocketMQ's or this engine's; or it holds a commitlog
+or queues that prove it, whatever else lies beside them.  Names alone prove little: a topic's queues, a DLedger node's
+directory and many other programs hold numbered files, `index/` and `config/`, too.
 """
 
 import re

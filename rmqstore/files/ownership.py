@@ -32,8 +32,8 @@ class _State(Enum):
 
 
 class Ownership:
-    """Of one open store; any thread.  `refusal` is why nothing may begin any more, None while the store is open;
-    `is_in_place` as HeldLock's.
+    """Who may still change one open store; any thread.  `refusal`: why no operation may begin, None while the store is
+    open.  `is_in_place` as HeldLock's.
     """
 
     def __init__(self, path: str, lock: HeldLock) -> None:

@@ -56,9 +56,9 @@ def canonical_path(path: StorePath) -> str:
         raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
     text = unquote(urlsplit(text).path, errors="surrogateescape") if scheme else text
     if not text:
-        raise NotAStore("''", f"is an empty path; {ROOT_WANTED}; the one that you are in is '.'")
+        raise NotAStore("''", f"is an empty path; {ROOT_WANTED}; the current directory is '.'")
     if "\0" in text:
-        raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
+        raise NotAStore(repr(text), "contains a NUL character, which no path may; give the path of a directory")
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:

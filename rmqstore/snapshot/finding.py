@@ -1,4 +1,4 @@
-"""Findings of `verify`: one place and one reason each, like ones counted together."""
+"""Findings of `verify`: a place and a reason each; equal findings are merged and counted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -14,8 +14,8 @@ from tests.snapshot.small_store import small_store
 
 WRONG = {
     "": "is an empty path",
-    "a\0b": "holds a character 0",
-    b"a\0b": "holds a character 0",
+    "a\0b": "contains a NUL character",
+    b"a\0b": "contains a NUL character",
     "hdfs://host:9000/store": "not a file system path; mount or copy",
     "s3a://bucket/store": "not a file system path; mount or copy",
     "file://": "is an empty path",

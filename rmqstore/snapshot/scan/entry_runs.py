@@ -57,8 +57,8 @@ class EntryReader:
     def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
         """The span's entries, at most `block` at a time.
 
-        What is not there is looked for once more where the store was changed meanwhile, so that only what is lost is a
-        hole.  Raises StoreChanging if the queue does not come to rest, DataLost if a log file vanishes meanwhile.
+        Where entries are missing and the store was changed meanwhile, the store is looked at again, so that only lost
+        messages are holes.  Raises StoreChanging if the queue does not come to rest, DataLost if a log file vanishes.
         """
         _, _, kind, start, end = span
         step = end - start if kind == BATCH else min(block, _BLOCK_ENTRIES)

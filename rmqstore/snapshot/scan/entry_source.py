@@ -198,8 +198,8 @@ class _Source:
         self.number = number
         self._runs = runs
         self.entries: npt.NDArray[np.void] | None = None
-        # What they are ordered by: their offsets in the log, none before one that came earlier in the queue, as damage,
-        # or a topic that was deleted while it was read, may have it.
+        # The keys of the order: log offsets, made to rise within the queue.  Damage, or a topic that is deleted
+        # meanwhile, can break that order.
         self.places = np.zeros(0, np.int64)
         self.holes: list[EntryRun] = []
         self.fill()
@@ -284,7 +284,7 @@ class EntrySource:
             yield from self._checked(run.entries, np.full(len(run.entries), number, np.int64))
 
     def _by_queue(self) -> Iterator[Checked | EntryRun]:
-        few = _Few()
+        few = _SmallSpans()
         for number, span in enumerate(self._split.spans):
             for run in self._reader.runs(span):
                 is_plain = span.kind != BATCH
@@ -349,9 +349,9 @@ class EntrySource:
         self._policy.lose(f"{span.topic}/{span.queue_id}", gone, path, reason)
 
 
-class _Few:
-    """Entries of consecutive spans that come as one batch, and the numbers of their spans: where each of thousands of
-    queues has a message or two, a batch of its own would cost a hundred times more than they.
+class _SmallSpans:
+    """Entries of consecutive spans that come as one batch, and the numbers of their spans.  Where each of thousands of
+    queues has a message or two, a batch a queue would cost a hundred times as much.
     """
 
     def __init__(self) -> None:

@@ -157,7 +157,7 @@ class Answers:
 
 
 class WalkedQueues:
-    """The queues of a walk, listed once more after each look at the store.
+    """The queues of a walk, listed again after each look at the store.
 
     Where CRCs are checked, from `crc_from` on, a record whose TAGS contradict its entry is not named by it.
     Delivery times are by the delay levels `levels`.
@@ -178,7 +178,7 @@ class WalkedQueues:
 
     def answers(self, run: QueueRun, stretch: Stretch, wanted: Mask) -> Answers:
         """The answers for a run.  Where a wanted record lacks the entry that the snapshot saw, the store is looked at
-        once more: its queue may be being rebuilt.  Raises StoreChanging as SecondLook.
+        again: its queue may be being rebuilt.  Raises StoreChanging as SecondLook.
         """
         wanted = wanted & self._count.knew(run.key, run.queue_offsets)
         for attempt in itertools.count():

@@ -53,7 +53,7 @@ class NextBatch:
     def begun(self) -> Offsets:
         """Where queues begin that are new to the stream, or in which it goes on after the place where they ended.
 
-        One that came to a topic which the stream reads begins at 0: what is gone before its first message is lost.
+        A queue that is new in a topic which the stream reads begins at 0: messages gone before its first one are lost.
         """
         before, topics = self.before, _topics_of(self.before)
         return {
@@ -114,8 +114,9 @@ class NextBatch:
         return replace(self, lows={place: self.lows[place] for place in taken}, ends=ends)
 
     def _unseen(self) -> Offsets:
-        """Where queues begin of topics that are new to the stream.  One that has to wait for a later batch is named
-        already: it did not come to a topic that the stream read."""
+        """Where the queues of topics begin that are new to the stream, also queues that wait for a later batch: else
+        they would count as new in a topic that the stream reads.
+        """
         topics = _topics_of(self.before)
         return {place: low for place, low in self.lows.items() if place[:2] not in topics}
 
@@ -129,8 +130,8 @@ class NextBatch:
 def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
     """Raises Rejected where the stores are of none of the brokers that the stream knows queues of.
 
-    A store that lost its name is most likely the one that had it: a stream that went on would miss every queue, or read
-    all of them once more, and neither is a loss that `fail_on_data_loss` speaks of.
+    Most likely the store is the same, and lost its name.  A stream that went on would miss every queue, or read all
+    messages again; `fail_on_data_loss` is about neither.
     """
     before, now = {place[0] for place in known}, {store.broker_name: store.path for store in stores}
     if not before or before & now.keys():
@@ -141,7 +142,7 @@ def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
         advice = f"if it is the same store, name it, as {named}, {advice}"
     raise Rejected(
         f"the offsets to go on from are of {', '.join(sorted(before))}, and what is read now is of "
-        f"{', '.join(sorted(now))}: no queue would be known, and every message read once more; {advice}"
+        f"{', '.join(sorted(now))}: no queue would be known, and every message read again; {advice}"
     )
 
 

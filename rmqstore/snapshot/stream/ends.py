@@ -164,7 +164,7 @@ class Arrivals:
     """Looks for stores that are not followed yet.
 
     What else appears there is `passed_over`, the reason by path: a running stream does not end because somebody began
-    to copy something.  One that begins is told.
+    to copy something.  A store that appears is logged.
     """
 
     def __init__(self, paths: StoresIn, access: Access, disk: ReadableDisk) -> None:

@@ -51,7 +51,7 @@ log = logging.getLogger("rmqstore.follow")
 class FollowedBatch(NamedTuple):
     """Messages that came, and the offsets to go on from after them: JSON, for `after` of `Snapshot.follow`.
 
-    No rows: nothing of what came was asked for, or a queue was found shorter; the offsets are others all the same.
+    A batch without rows has new offsets as well: no message came that was asked for, or a queue was found shorter.
     """
 
     rows: pa.RecordBatch

@@ -117,8 +117,9 @@ _WALKED_MAX = 32
 
 
 def marks_after(moved: Collection[Place], queues: Queues, ends: Offsets, known: Offsets) -> Offsets:
-    """One mark a topic and broker for where a stream stands at `ends`, after the queues that `moved`; `known` are those
-    of before.  It changes with the queue that it is about alone."""
+    """One mark for each topic and broker: where a stream stands at `ends`, after the queues that `moved`.  `known` are
+    the marks of before.  A mark changes only where its own queue moved.
+    """
     marks = {place: mark for place, mark in known.items() if place in ends and place not in moved}
     of_topics: dict[tuple[str, str], list[Place]] = {}
     for place in sorted(place for place in moved if place in queues):
@@ -139,7 +140,7 @@ def _newest(
 ) -> tuple[tuple[Place, ReadMark] | None, int]:
     """The queue whose last message lies furthest in the log, with its mark, and how many messages were walked for.
 
-    A mark that is `held` stays as it is: read once more it would be that of a store that came in between.
+    A mark that is `held` is not read again: it would be the mark of a store that came in between.
     """
     by_position = sorted(((position_of(*queues[place], ends[place] - 1), place) for place in places), reverse=True)
     newest: tuple[Place, ReadMark] | None = None

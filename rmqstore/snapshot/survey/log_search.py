@@ -355,8 +355,8 @@ def _count(
 
 
 def _leave_out_claimed(census: Census, entries: QueueEntries, known_end: int) -> None:
-    """A record that stands alone in its queue, and that an entry of another queue points at, is that queue's: what it
-    says of its own queue is damaged.
+    """Takes out a queue of a single record, if an entry of another queue points at that record: the record is of the
+    other queue, and its own queue id is damaged.
     """
     lone = census.lone_records(known_end)
     for place in sorted(entries.pointing_at(lone)):

@@ -197,7 +197,7 @@ def _checkpoint_times(
         and len(index_ends_ms) > 2
         and known.index_timestamp_ms < min(index_ends_ms[-3:])  # the clock may have been set back
     ):
-        reason = "index_timestamp_ms is older than index files that are full: after a kill they are built once more"
+        reason = "index_timestamp_ms is older than index files that are full: after a kill they are built again"
         severity = NOTE if known.index_timestamp_ms or known.physic_timestamp_ms else DAMAGE  # zeros were never written
         yield Finding(path, checkpoint.CHECKPOINT.offset["index_timestamp_ms"], reason, severity)
 
