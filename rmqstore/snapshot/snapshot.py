@@ -76,7 +76,7 @@ def open_snapshot(
 class Snapshot(SnapshotReader):
     """Messages, queues and offsets as they were when the snapshot was opened; `refresh` or `follow` for later ones.
 
-    Holds no files open between calls.  Any thread.
+    Holds no files open between calls, but those of RocksDB where that has the queues.  Any thread.
     """
 
     def __init__(self, stores: tuple[StoreExtent, ...], access: Access, paths: Paths) -> None:
