@@ -219,8 +219,10 @@ def _queue_key(topic: str, queue_id: int) -> bytes:
 
 
 def proven_reach(queues: Sequence[QueueFiles], view: LogView) -> int | None:
-    """Where in the log the newest message stands that a database has an entry of; 0 without entries.  None where the
-    last entry of a queue leads to no record of its own: then entries are left from before the log was cut, or are
+    """Where in the log the newest message stands that a database has an entry of.
+
+    None where that is not in the log any more: messages after it may be gone, and their numbers with them.  None where
+    the last entry of a queue leads to no record of its own: entries are left from before a cut of the log, or are
     another log's.
     """
     reach = 0
@@ -231,4 +233,4 @@ def proven_reach(queues: Sequence[QueueFiles], view: LogView) -> int | None:
         if place >= view.start and not is_backed(queue, end - 1, newest, view):
             return None
         reach = max(reach, place)
-    return reach
+    return reach if reach >= view.start else None

@@ -81,6 +81,19 @@ def test_what_a_database_has_not_yet_is_found_in_the_log(case: str, share: float
     assert _rows(store, mode) == rows
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("newest", [46_434, 120_000, 190_708, 196_607])
+def test_a_database_that_ends_before_the_log_begins_tells_nothing(newest: int, mode: str, tmp_path: Path) -> None:
+    """A broker ran on beyond its retention with its entries in memory, and was killed: messages between are gone."""
+    store = unpack("deleted_head-5.5.1", tmp_path)
+    rows, bounds = _rows(store, mode), _bounds(store)
+    gone = [key for key, _, place in entries_of_files(store) if place >= newest]
+    move_into_rocksdb(store)
+    without_entries(store, gone)
+    assert _rows(store, mode) == rows
+    assert _bounds(store) == bounds
+
+
 def test_the_log_in_front_of_the_newest_entry_is_not_searched(tmp_path: Path) -> None:
     store = unpack("killed-5.5.1", tmp_path)
     newest = max(place for _, _, place in entries_of_files(store))

@@ -72,7 +72,7 @@ def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
         if offset > newest + 1 > 0:
             config_files.tell_once(f"{store.path}: {_BEYOND.format(level=level, offset=offset, newest=newest)}")
     messages = messages.filter(pa.array(offsets >= reached))
-    if len(messages) and store.queue_layout != "file":
+    if len(messages) and not store.has_entries:
         config_files.tell_once(f"{store.path}: {_BY_LEVELS}")
     return messages, _delivery_times(messages, config_files.readers_levels(store.disk, store.path))
 
