@@ -68,8 +68,12 @@ def _some_entries(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> Itera
     """The last entries of some queues, then the first and the middle ones, of what the log has not let expire."""
     written = [queue for queue in queues.values() if queue.files]
     chosen = written[:: max(len(written) // _QUEUES_MAX, 1)][:_QUEUES_MAX]
-    ends = [(queue, queue.first_slot(), queue.unbroken_end()) for queue in chosen]
-    yield from ((queue, end - 1) for queue, first, end in ends if end > first)
+    ends = []
+    for queue in chosen:  # the first entry that leads to its own record ends it: so one file is opened as a rule
+        first, end = queue.first_slot(), queue.unbroken_end()
+        ends.append((queue, first, end))
+        if end > first:
+            yield queue, end - 1
     for queue, first, end in ends:
         kept = first_behind(queue, first, end, log.start)
         yield from ((queue, slot) for slot in sorted({kept, (kept + end) // 2}) if slot < end - 1)

@@ -302,7 +302,7 @@ def open_queue(disk: ReadableDisk, root: str, topic: str, queue_id: int, kind: s
 
 def small_content(queue: QueueFiles) -> bytes | None:
     """The slots of a queue that has one file with something at its beginning only, without the zeros after it, read in
-    one go; None for any other queue, and where the file system cannot tell.  Raises DataLost if the file is gone.
+    one go; None for any other queue.  Raises DataLost if the file is gone.
     """
     if len(queue.files) != 1 or queue.files[0].start % queue.layout.size:
         return None
@@ -311,9 +311,10 @@ def small_content(queue: QueueFiles) -> bytes | None:
     try:
         source = queue.disk.open(file.path)
         try:
-            if file.size > _HEAD_SIZE and source.next_data(_HEAD_SIZE) < source.size():
-                return None
             written = source.read(0, min(file.size, _HEAD_SIZE)).rstrip(b"\0")
+            is_longer = len(written) > slots * size
+            if file.size > _HEAD_SIZE and (is_longer or not seems_zero(source, _HEAD_SIZE, file.size)):
+                return None
         finally:
             source.close()
     except OSError as error:

@@ -115,7 +115,11 @@ def _ends_of(store: StoreExtent, span: Span) -> tuple[int, int]:
     first, last_end = max(queue.entry_start, span.start), min(queue.entry_end, span.end)
     if first >= last_end:
         return (store.log_start if queue.gap else store.log_end), store.log_end
-    low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, last_end - 1))
+    if last_end - first <= _SAMPLE_ENTRIES:
+        entries = queue.files.read(first, last_end)  # one file is opened, where two reads open it twice
+        low, last = entries[0], entries[-1]
+    else:
+        low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, last_end - 1))
     end = store.log_end if last_end < span.end else int(last["physical_offset"]) + int(last["size"])
     return int(low["physical_offset"]), min(end, store.log_end)
 

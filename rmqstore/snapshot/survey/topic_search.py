@@ -59,9 +59,11 @@ _CHUNK_SIZE = 4 * 1024 * 1024
 
 
 def queues_of_topics(disk: ReadableDisk, root: str, topics: Collection[str]) -> list[QueueFiles] | None:
-    """The queues of the topics; None where all queues have to be asked: a topic has none, or is one of batches, or
-    something was deleted that the log still has.
+    """The queues of the topics; None where all queues have to be asked: there are no others, a topic has none, a topic
+    is one of batches, or something was deleted that the log still has.
     """
+    if topic_directories(disk, root) <= set(topics):
+        return None
     if deleted_topics(disk, root) or any(queues_of(disk, root, topic, BATCH) for topic in topics):
         return None
     found = [queue for topic in sorted(topics) for queue in queues_of(disk, root, topic, SIMPLE)]
