@@ -35,6 +35,7 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.records.read_batches:read_batches()": (8, "what a walk is told beside its range, each by name"),
     "rmqstore.engine.log.opening:recovered()": (7, "a store, its settings, and who is told and asked"),
     "rmqstore.sink:stage_part()": (7, _OLD),
+    "rmqstore.snapshot.survey.survey:survey()": (7, "where a store is, how it is read, what is asked, and how often"),
     "rmqstore.engine.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
     "rmqstore.engine.consumer:__init__()": (7, "the parts of a store that it needs, a protocol each"),
     "rmqstore.aio:open_store()": (7, "the same, but that asyncio needs the threads"),

@@ -12,7 +12,7 @@ from rmqstore.snapshot.reader import SnapshotReader
 from tests.conformance.replicas import TOPIC, Cluster, send
 from tests.golden.rows import EVERYTHING, plain_rows
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 _DELETE_TOPIC = 215
 IN_ROCKSDB = {"storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true"}

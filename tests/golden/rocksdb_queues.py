@@ -2,14 +2,18 @@
 
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import rocksdict
 
+import rmqstore
 from rmqstore.directory.queue_files import SIMPLE, find_queues, holds_message
 from rmqstore.files.reading import LOCAL
+from rmqstore.snapshot.opening import open_stores
+from tests.golden.rows import scanned
 
 DATABASE = "consumequeue_rocksdb"
 
@@ -66,3 +70,19 @@ def without_entries(store: Path, keys: list[bytes]) -> None:
         del database[key]
     database.flush()
     database.close()
+
+
+def rows_of(store: Path, mode: str) -> list[dict[str, Any]]:
+    """All rows of a store, damaged ones too."""
+    return scanned(rmqstore.open_snapshot(store), scan_mode=mode, on_corrupt_record="null")
+
+
+def reads_database(store: Path) -> bool:
+    """Whether a reader goes by the entries in RocksDB."""
+    return open_stores(str(store)).stores[0].database is not None
+
+
+def bounds_of(store: Path, look: Callable[[str], Any] = open_stores) -> dict[tuple[str, int], tuple[int, int]]:
+    """The bounds of all queues."""
+    queues = look(str(store)).stores[0].queues
+    return {key: (queue.min_offset, queue.max_offset) for key, queue in queues.items()}

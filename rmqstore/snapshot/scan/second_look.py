@@ -13,7 +13,7 @@ from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import stands_still
-from rmqstore.snapshot.survey.survey import LOSSES_MIN, Looks, SurveyScope, changing, survey
+from rmqstore.snapshot.survey.survey import LOSSES_MIN, LooksLeft, SurveyScope, changing, survey
 
 Answer = TypeVar("Answer")
 
@@ -30,7 +30,7 @@ class SecondLook:
         self.walk_from, self.queue_disk = split.walk_from, split.queue_disk
         self._split = split
         self._store: StoreExtent | None = None
-        self._looks = Looks()
+        self._looks = LooksLeft()
         self._lacking: tuple[QueueKey, bytes] | None = None
         self._same_count = 0
         self._with_holes: set[QueueKey] = set()
@@ -54,7 +54,7 @@ class SecondLook:
         if attempt:
             self._looks.again(self._changing(key), self._split.path)
         else:
-            self._looks = Looks()
+            self._looks = LooksLeft()
         return not self._holds(self._look(self._looks), key, queue_offsets)
 
     def lost_of(self, key: QueueKey, low: int, high: int) -> tuple[int, int] | None:
@@ -79,7 +79,7 @@ class SecondLook:
 
         Raises DataLost for files of the log, and for a queue file that is there and cannot be read; StoreChanging.
         """
-        looks = Looks()
+        looks = LooksLeft()
         while True:
             try:
                 return ask()
@@ -89,7 +89,7 @@ class SecondLook:
                 looks.again(changing(self._split.path, gone), self._split.path)
             self._look(looks)
 
-    def _look(self, looks: Looks | None = None) -> StoreExtent:
+    def _look(self, looks: LooksLeft | None = None) -> StoreExtent:
         split = self._split
         scope = SurveyScope(by_database=split.queue_disk is not split.disk)
         self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs, scope, looks)

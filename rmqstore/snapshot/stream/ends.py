@@ -49,7 +49,7 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.footprint import only_grew
 from rmqstore.snapshot.survey.found_log import find_log_files
 from rmqstore.snapshot.survey.missing_log import require_agreed, require_log
-from rmqstore.snapshot.survey.survey import Looks, survey
+from rmqstore.snapshot.survey.survey import LooksLeft, survey
 
 if TYPE_CHECKING:
     from rmqstore.records.queue_runs import QueueRun
@@ -241,7 +241,7 @@ class StreamEnds:
         self._watches: list[_Watch] = []
         self._seen: SnapshotReader | None = None
 
-    def look(self, looks: Looks | None = None) -> SnapshotReader:
+    def look(self, looks: LooksLeft | None = None) -> SnapshotReader:
         """The stores as they are now; the same object as before when nothing is new.  `looks` as of `survey`.
 
         Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
@@ -249,7 +249,7 @@ class StreamEnds:
         if self._seen is None:
             first = open_stores(self._paths, access=self.access, disk=self._disk)
             self._watches = [_Watch(store, self.access) for store in first.stores]
-        looks = looks or Looks()
+        looks = looks or LooksLeft()
         if self._arrivals is None:
             stores = tuple(watch.look(looks) for watch in self._watches)
         else:
@@ -258,7 +258,7 @@ class StreamEnds:
             self._seen = SnapshotReader(stores, self.access)
         return self._seen
 
-    def _all_in_directory(self, looks: Looks) -> tuple[StoreExtent, ...]:
+    def _all_in_directory(self, looks: LooksLeft) -> tuple[StoreExtent, ...]:
         """The stores of a directory in which stores come and go, by name."""
         assert self._arrivals is not None
         fresh = self._arrivals.besides([watch.broker_name for watch in self._watches])
@@ -334,7 +334,7 @@ class _Watch:
         self.begun_again = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
 
-    def look(self, looks: Looks) -> StoreExtent:
+    def look(self, looks: LooksLeft) -> StoreExtent:
         """The store as it is now, the same object when nothing is new."""
         if self._grow(_state_of(self._store)):
             return self._store
@@ -358,7 +358,7 @@ class _Watch:
         """Makes the next look a survey."""
         self._state = None
 
-    def _survey(self, looks: Looks) -> StoreExtent:
+    def _survey(self, looks: LooksLeft) -> StoreExtent:
         store = self._store
         return survey(store.disk, store.path, store.broker_name, self._access, store.extra_logs, looks=looks)
 

@@ -26,7 +26,7 @@ from rmqstore.snapshot.stream.offsets import BEHIND, FROM, MARKS, SINCE, Offsets
 from rmqstore.snapshot.stream.same_logs import SameLogs, marks_after, refuse_other_logs, tell_other_logs
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.survey.survey import Looks
+from rmqstore.snapshot.survey.survey import LooksLeft
 
 log = getLogger("rmqstore.stream")
 _NOT_WHOLE = (
@@ -238,7 +238,7 @@ class StreamPlanner:
         """The answer to what is asked of the stores as they are now; a loss, and a store that keeps changing, count
         when they are seen again and again.
         """
-        looks = Looks()
+        looks = LooksLeft()
         while True:
             try:
                 return ask(self.ends.look(looks))

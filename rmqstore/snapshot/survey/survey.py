@@ -143,7 +143,7 @@ LOOKS_MAX = 24
 LOSSES_MIN = 3
 
 
-class Looks:
+class LooksLeft:
     """The looks at stores that change which one question takes: `LOOKS_MAX` of each at most, whoever asks for the next.
     Fewer, where `LOSSES_MIN` of them end with the same loss.  Not for several threads at once.
     """
@@ -184,7 +184,7 @@ def survey(
     access: Access = "auto",
     extra_logs: tuple[str, ...] = (),
     scope: SurveyScope = WHOLE,
-    looks: Looks | None = None,
+    looks: LooksLeft | None = None,
 ) -> StoreExtent:
     """The store at `root` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.  All paths
     are absolute.
@@ -192,7 +192,7 @@ def survey(
     A store that changes otherwise than by growing while it is looked at is looked at again, as often as there are
     `looks`.  Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
-    seen, looks = None, looks or Looks()
+    seen, looks = None, looks or LooksLeft()
     while True:
         before = Footprint.of(disk, root, extra_logs)
         try:

@@ -15,7 +15,7 @@ from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream import planner
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.offsets import BEHIND, SINCE
-from rmqstore.snapshot.survey.survey import Looks
+from rmqstore.snapshot.survey.survey import LooksLeft
 from spark_source.stream import reader as stream_reader
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.snapshot.small_store import FIRST_MS
@@ -476,7 +476,7 @@ def test_what_is_stored_while_the_stream_looks_is_new(store: GrowingStore, monke
     anew = made_anew(store, 30)
     look = StreamEnds.look
 
-    def looked(ends: StreamEnds, looks: Looks) -> Snapshot:
+    def looked(ends: StreamEnds, looks: LooksLeft) -> Snapshot:
         snapshot = look(ends, looks)
         add_now(anew, 2)
         return snapshot
