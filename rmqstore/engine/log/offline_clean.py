@@ -9,10 +9,10 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_root import require_store
 from rmqstore.directory.store_view import StoreView, open_view
-from rmqstore.engine.log.derived.consume_queue import expired_starts
+from rmqstore.engine.log.derived.expired import expired_files, expired_starts
 from rmqstore.engine.log.derived.index_log import end_of
 from rmqstore.engine.log.opening import mark_closed, recovered
-from rmqstore.engine.log.recovery.index_choice import index_views
+from rmqstore.engine.log.recovery.index_choice import IndexView, index_views
 from rmqstore.engine.log.retention.plan import (
     DiskUse,
     ExpiredFile,
@@ -143,7 +143,10 @@ def _expired_index(disk: ReadableDisk, root: str, config: StoreConfig, min_physi
     if not config.index_enabled:
         return
     views = index_views(disk, root, (config.index_slot_count, config.index_item_count))
-    for view in views[:-1]:
-        if view.header is None or view.fault or end_of(view.header) >= min_physical:
-            break
+    for view in expired_files(views[:-1], _last_indexed, min_physical):
         yield ExpiredFile(view.path, view.size)
+
+
+def _last_indexed(view: IndexView) -> int | None:
+    """How far a file says the log is indexed; None where it cannot be believed."""
+    return None if view.header is None or view.fault else end_of(view.header)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.engine.log.derived.expired import expired_starts
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
@@ -127,13 +128,12 @@ class BatchQueue:
         """Starts of the oldest files that hold only records before `min_physical` of the log, in order; never the file
         that holds the newest unit.
         """
-        found: list[int] = []
-        for start in self.files.starts[:-1]:
-            end = start + self.files.file_size
-            if end >= self._end or self._unit(end - _UNIT)["physical_offset"][0] >= min_physical:
-                break
-            found.append(start)
-        return found
+        starts, size = self.files.starts, self.files.file_size
+        return expired_starts(starts, size, self._end, min_physical, self._last_place)
+
+    def _last_place(self, start: int) -> int:
+        """Where the last record of the full file at `start` stands in the log."""
+        return int(self._unit(start + self.files.file_size - _UNIT)["physical_offset"][0])
 
     def remove_expired(self, min_physical: int, count_max: int) -> list[str]:
         """Retires at most `count_max` of the `expired` files and returns their paths.  Raises OSError."""

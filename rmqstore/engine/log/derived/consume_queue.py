@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.engine.log.derived.expired import expired_starts
 from rmqstore.engine.log.derived.known_queues import KnownQueue
 from rmqstore.engine.log.derived.queue_extension import QueueExtension, last_address
 from rmqstore.errors import StoreDamaged
@@ -350,25 +351,6 @@ def _following(
             kept.append(row)
             following += 1
     return np.array(kept, np.intp)
-
-
-def expired_starts(
-    starts: Sequence[int], file_size: int, end: int, min_physical: int, last_place: Callable[[int], int | None]
-) -> list[int]:
-    """Starts of the oldest of a queue's files that hold only records before `min_physical` of the log, in order.
-
-    Never the file with the newest entry, which ends at `end`: by it the next queue offset is known.
-    `last_place(start)` is where the last record of a file stands.  Java: ConsumeQueue.deleteExpiredFile.
-    """
-    found: list[int] = []
-    for start in starts[:-1]:
-        if start + file_size >= end:
-            break
-        place = last_place(start)
-        if place is None or place >= min_physical:
-            break
-        found.append(start)
-    return found
 
 
 def _is_written(entry: Entry) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqstore.clock import Clock, local_time
+from rmqstore.engine.log.derived.expired import expired_files
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
 from rmqstore.formats import index, names
 from rmqstore.formats.index import IndexHeader, read_header
@@ -162,12 +163,8 @@ class IndexLog:
 
     def expired(self, min_physical: int) -> list[str]:
         """Names of the oldest files that lead only to records before `min_physical` of the log; never the last one."""
-        found = []
-        for file in self.files[:-1]:
-            if end_of(self._header(file)) >= min_physical:
-                break
-            found.append(file.name)
-        return found
+        expired = expired_files(self.files[:-1], lambda file: end_of(self._header(file)), min_physical)
+        return [file.name for file in expired]
 
     def delete(self, doomed: Collection[str]) -> None:
         """Removes files by name, oldest first and each one durably before the next; not the last one while a batch is
