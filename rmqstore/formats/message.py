@@ -48,6 +48,8 @@ TOPIC_SIZE_V2 = Layout(("topic_size", "i2"))
 PROPERTIES_SIZE = Layout(("properties_size", "i2"))
 BLANK = Layout(("total_size", "i4"), ("magic", "i4"))
 
+# So many bytes of a record hold its storeTimestamp, whatever its hosts.
+STORE_TIME_REACH = HEAD.size + HOST_V6.size + STORE_TIME.size
 # Bytes of a record that are neither host, body, topic nor properties, with a topic length of one byte (V1).
 FIXED_SIZE = HEAD.size + STORE_TIME.size + FOOT.size + TOPIC_SIZE_V1.size + PROPERTIES_SIZE.size
 RECORD_SIZE_MIN = FIXED_SIZE + 2 * HOST_V4.size
@@ -118,6 +120,21 @@ def host_sizes(sys_flag: int) -> tuple[int, int]:
     born = HOST_V6.size if sys_flag & flags.BORN_HOST_V6 else HOST_V4.size
     store = HOST_V6.size if sys_flag & flags.STORE_HOST_V6 else HOST_V4.size
     return born, store
+
+
+def store_time(front: bytes, born_size: int | None = None) -> int | None:
+    """storeTimestamp in ms of the record that begins with `front`; None where `front` ends before it.
+
+    Nothing else of the record is checked.  `born_size` are the bytes of its bornHost, where sysFlag is not to be asked.
+    """
+    if len(front) < HEAD.size:
+        return None
+    if born_size is None:
+        born_size, _ = host_sizes(HEAD.read(front)["sys_flag"])
+    if len(front) < HEAD.size + born_size + STORE_TIME.size:
+        return None
+    (time_ms,) = STORE_TIME.struct.unpack_from(front, HEAD.size + born_size)
+    return int(time_ms)
 
 
 def size_without_first_byte(rest: bytes | memoryview) -> int | None:

@@ -73,6 +73,16 @@ def test_what_is_encoded_reads_back(record: Record, before: bytes, behind: bytes
 
 
 @given(records())
+def test_the_store_time_is_read_from_the_front_as_soon_as_it_is_there(record: Record) -> None:
+    data = encode_record(record)
+    end = message.HEAD.size + len(record.born_host) + message.STORE_TIME.size
+    assert end <= message.STORE_TIME_REACH
+    assert message.store_time(data[:end]) == record.store_timestamp
+    assert message.store_time(data, len(record.born_host)) == record.store_timestamp
+    assert {message.store_time(data[:size]) for size in range(end)} == {None}
+
+
+@given(records())
 def test_a_view_reads_as_bytes_do(record: Record) -> None:
     data = encode_record(record)
     assert read_record(memoryview(bytearray(data)), 0) == read_record(data, 0)

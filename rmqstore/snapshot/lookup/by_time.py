@@ -13,7 +13,6 @@ Boundary = Literal["lower", "upper", "nearest"]
 BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 # Entries read at once where the next message with a record is looked for.
 _BLOCK_ENTRIES = 1024
-_TIME_REACH = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
 
 
 def offset_at(store: StoreExtent, queue: QueueExtent, timestamp_ms: int, boundary: Boundary) -> int:
@@ -85,15 +84,8 @@ def stored_time(view: LogView, offset: int) -> int | None:
     """storeTimestamp in ms of the record at an offset of the log; None where the log holds nothing there."""
     if offset >= view.end or view.file_number(offset) is None:
         return None
-    page, position = view.window(offset, _TIME_REACH)
-    head = page[position : position + _TIME_REACH].tobytes()
-    if len(head) < message.HEAD.size:
-        return None
-    born_size, _ = message.host_sizes(message.HEAD.read(head)["sys_flag"])
-    if len(head) < message.HEAD.size + born_size + message.STORE_TIME.size:
-        return None
-    (time_ms,) = message.STORE_TIME.struct.unpack_from(head, message.HEAD.size + born_size)
-    return int(time_ms)
+    page, position = view.window(offset, message.STORE_TIME_REACH)
+    return message.store_time(page[position : position + message.STORE_TIME_REACH].tobytes())
 
 
 def _nearest(store: StoreExtent, queue: QueueExtent, times: QueueTimes, timestamp_ms: int) -> int:

@@ -302,17 +302,11 @@ def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: 
 def _first_time(view: LogView, number: int) -> int | None:
     """storeTimestamp of a file's first record; None for a file that begins with anything else."""
     file = view.files[number]
-    size = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
     try:
-        head = read_part(view.disk, file.path, view.framing(file.start).gap, size)
+        head = read_part(view.disk, file.path, view.framing(file.start).gap, message.STORE_TIME_REACH)
     except OSError as error:  # its owner deleted it
         span = (file.start, file.end)
         raise DataLost("commitlog", span, None, file.path, reason_of(error)) from None
-    if len(head) < size:
+    if len(head) < message.STORE_TIME_REACH or message.HEAD.read(head)["magic"] not in message.MESSAGE_MAGICS:
         return None
-    fields = message.HEAD.read(head)
-    if fields["magic"] not in message.MESSAGE_MAGICS:
-        return None
-    born_size, _ = message.host_sizes(fields["sys_flag"])
-    (time_ms,) = message.STORE_TIME.struct.unpack_from(head, message.HEAD.size + born_size)
-    return int(time_ms)
+    return message.store_time(head)

@@ -15,8 +15,6 @@ from rmqstore.formats import message, sys_flag
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
-# As far as storeTimestamp reaches in a record that came from an IPv6 host.
-_HEAD_SIZE = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
 _BLOCK_SLOTS = 4096
 
 
@@ -96,8 +94,8 @@ def was_stored(
 def _head_at(view: LogView, offset: int) -> bytes:
     if view.file_number(offset) is None or offset >= view.end:
         return b""
-    page, position = view.window(offset, _HEAD_SIZE)
-    return page[position : position + _HEAD_SIZE].tobytes()
+    page, position = view.window(offset, message.STORE_TIME_REACH)
+    return page[position : position + message.STORE_TIME_REACH].tobytes()
 
 
 def _is_from_v6(head: bytes) -> bool:
@@ -108,10 +106,10 @@ def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
     """All that may be the store time of the record that begins with `head`, by either size of its sender's host;
     nothing if neither its magic nor its place say that one begins there.
     """
-    if len(head) < _HEAD_SIZE:
+    if len(head) < message.STORE_TIME_REACH:
         return ()
     fields = message.HEAD.read(head)
     if fields["magic"] not in message.MESSAGE_MAGICS and fields["physical_offset"] != offset:
         return ()
-    places = (message.HEAD.size + host.size for host in (message.HOST_V4, message.HOST_V6))
-    return tuple(int(message.STORE_TIME.struct.unpack_from(head, place)[0]) for place in places)
+    times = (message.store_time(head, host.size) for host in (message.HOST_V4, message.HOST_V6))
+    return tuple(time for time in times if time is not None)

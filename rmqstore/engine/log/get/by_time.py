@@ -11,7 +11,6 @@ from rmqstore.formats import message as layouts
 
 Boundary = Literal["lower", "upper"]
 BOUNDARIES: tuple[str, ...] = get_args(Boundary)
-_FRONT_SIZE_MAX = layouts.HEAD.size + layouts.HOST_V6.size + layouts.STORE_TIME.size
 
 
 def offset_in_queue(log: ReadableLog, queue: ReadableQueue, timestamp_ms: int, boundary: Boundary) -> int:
@@ -51,9 +50,6 @@ def _stored_ms(log: ReadableLog, queue: ReadableQueue, queue_offset: int) -> int
     offset, size, _ = entries[0].tolist()
     if offset < log.start or size < layouts.RECORD_SIZE_MIN or offset + size > log.readable_end:
         return None
-    front = log.read(offset, _FRONT_SIZE_MAX)
-    if len(front) < _FRONT_SIZE_MAX:  # even the smallest record has that many bytes
-        return None
-    born_size, _ = layouts.host_sizes(layouts.HEAD.read(front)["sys_flag"])
-    (time_ms,) = layouts.STORE_TIME.struct.unpack_from(front, layouts.HEAD.size + born_size)
-    return int(time_ms)
+    front = log.read(offset, layouts.STORE_TIME_REACH)
+    # Even the smallest record has that many bytes.
+    return layouts.store_time(front) if len(front) == layouts.STORE_TIME_REACH else None
