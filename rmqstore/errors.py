@@ -1,8 +1,12 @@
-"""Every error that rmqstore raises, ordered by the one who can act on it.
+"""Every error that rmqstore raises, grouped by the person who can fix it.
 
-`Rejected` is for the caller (change the request), `NotNow` for the caller later (retry), `Corrupt` and
-`DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields,
-read as one line that names the next step, and survive pickling: Spark carries them from a worker to the driver.
+- `Rejected`: the caller changes the request.
+- `NotNow`: the caller retries later.
+- `Corrupt`, `DataLost`: an operator checks the file.
+- `DurabilityLost`: nobody; the store has to be opened again.
+
+Every error carries its fields and reads as one line that names the next step.  It survives pickling: Spark carries it
+from a worker to the driver.
 """
 
 import errno
@@ -17,31 +21,31 @@ _ADVICE = {
     errno.EROFS: "mount that file system for writing, or work on a copy",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
-    errno.EIO: "look into the system's log: the disk may be failing",
+    errno.EIO: "check the system's log: the disk may be failing",
     errno.ELOOP: "replace or remove the symbolic link that leads back to itself",
-    errno.ENOENT: "look at the path: nothing is there",
-    errno.ENOTDIR: "look at the path: nothing is there",
+    errno.ENOENT: "check the path: nothing is there",
+    errno.ENOTDIR: "check the path: nothing is there",
 }
 
 
 def next_step(error: OSError, right: str = "read") -> str:
-    """The next step after an error of the system; `right` is the one that was asked for: read or write."""
+    """The next step after an error of the operating system; `right` is the access that was refused: read or write."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"run as a user who may {right} it"
     return _ADVICE.get(error.errno or 0, "try again")
 
 
 def in_words(failure: BaseException) -> str:
-    """A failure for people: the system's or the store's words, and of a mistake in a program its type."""
+    """The text of a failure for a user: the message of a StoreError or OSError; `repr` of any other exception."""
     is_worded = isinstance(failure, (OSError, StoreError)) and str(failure)
     return str(failure) if is_worded else repr(failure)
 
 
-# Where a value of a user goes on for so long without a blank, nobody reads it: its two ends tell which it is.
+# A longer word without a blank loses its middle: its two ends tell a reader which value it is.
 WORD_SIZE_MAX = 1000
-# The longest line: many mistakes in one message have room in it.
+# Characters of the longest message, which has room for many mistakes.
 LINE_SIZE_MAX = 3000
-# Rows that a line names.
+# Largest number of row numbers in one message.
 _ROWS_NAMED_MAX = 10
 _LONG_WORD = re.compile(rf"\S{{{WORD_SIZE_MAX + 1},}}")
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+ *")
@@ -49,7 +53,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def in_one_line(text: str) -> str:
-    """The text in one line of UTF-8, with the middle left out where it is too long to be read."""
+    """The text as one line of UTF-8; a text that is too long loses its middle."""
     line = _SURROGATES.sub("\ufffd", _STEERING.sub(" ", text))
     return _without_middle(
         _LONG_WORD.sub(lambda word: _without_middle(word[0], WORD_SIZE_MAX // 5), line), LINE_SIZE_MAX
@@ -57,26 +61,26 @@ def in_one_line(text: str) -> str:
 
 
 def _without_middle(text: str, size: int) -> str:
-    """The text itself, or its ends of about `size` characters together."""
+    """The text itself, or its two ends: about `size` characters together."""
     if len(text) <= size:
         return text
     return f"{text[: size * 3 // 4]}… ({len(text):,} characters) …{text[-size // 4 :]}"
 
 
 class PutAnswer(Protocol):
-    """The part of a put's answer (message.PutResult) that its error needs."""
+    """The fields of a PutResult (core/message.py) that PutFailed shows."""
 
     @property
     def status(self) -> Enum:
-        """RocketMQ's word for it."""
+        """The PutStatus."""
 
     @property
     def reason(self) -> str:
-        """The reason, in words."""
+        """Why the status is not PUT_OK."""
 
     @property
     def physical_offset(self) -> int:
-        """Where the first record lies."""
+        """The commitlog offset of the first record."""
 
     @property
     def message_count(self) -> int:
@@ -84,14 +88,14 @@ class PutAnswer(Protocol):
 
     @property
     def is_stored(self) -> bool:
-        """Whether any is."""
+        """Whether any message is stored."""
 
 
 class StoreError(Exception):
-    """The root of the tree: anything that rmqstore raises on purpose.
+    """The base class of all errors that rmqstore raises on purpose.
 
-    Read as one line of at most LINE_SIZE_MAX characters that any terminal can bear, whatever a user or a file brought
-    into it; the fields of an error have it whole.  Options are named as Python's arguments; `say` gives it other words.
+    `str` is one line of at most LINE_SIZE_MAX printable characters, whatever text of a user or a file is in it; the
+    fields of the error hold that text whole.  Messages name options as Python arguments; `say` replaces the message.
     """
 
     _said: str | None = None
@@ -103,11 +107,11 @@ class StoreError(Exception):
         return in_one_line(self._line() if self._said is None else self._said)
 
     def say(self, line: str) -> None:
-        """Has the error read as `line` from now on: the same in the words of those who see it."""
+        """Replaces the message: the command line and Spark name their own options."""
         self._said = line
 
     def _line(self) -> str:
-        """One line: the event, and the next step."""
+        """The message: what happened, and the next step."""
         return super().__str__()
 
 
@@ -116,9 +120,9 @@ class Rejected(StoreError, ValueError):
 
 
 class WrongType(Rejected, TypeError):
-    """A value of a type that its place does not take: `field`, what was `given`, in short, and what is `wanted`.
+    """A value of the wrong type: the `field`, the value that was `given`, shortened, and the type that is `wanted`.
 
-    Also a TypeError, as of any function that is called with the wrong type, and by Rejected a ValueError.
+    It is a TypeError, as of any function that is called with the wrong type, and through Rejected a ValueError.
     """
 
     def __init__(self, field: str, given: str, wanted: str) -> None:
@@ -126,7 +130,7 @@ class WrongType(Rejected, TypeError):
         self.field, self.given, self.wanted = field, given, wanted
 
     def _line(self) -> str:
-        return f"{self.field}={self.given}: wanted is {self.wanted}"
+        return f"{self.field}={self.given}: expected {self.wanted}"
 
 
 class NotAStore(Rejected):
@@ -141,7 +145,7 @@ class NotAStore(Rejected):
 
 
 class UnsupportedLayout(Rejected):
-    """A RocketMQ store in a layout that this version does not read; the message names the way round."""
+    """A RocketMQ store in a layout that this version does not read; the message names a workaround."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -152,7 +156,7 @@ class UnsupportedLayout(Rejected):
 
 
 class WrongRows(Rejected):
-    """Rows of which no messages can be made: `rows` are their numbers, from 0 on, by the reason."""
+    """Rows that are not valid messages: `rows` maps each reason to row numbers, counted from 0."""
 
     def __init__(self, rows: Mapping[str, Sequence[int]]) -> None:
         super().__init__(rows)
@@ -179,7 +183,7 @@ class UnknownTopic(Rejected):
     def _line(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
         if any(character in self.topic for character in "*?["):
-            hint = "a topic is named whole; pattern= takes a regular expression, .* for all, orders.* for some"
+            hint = "write the whole name of a topic; pattern= takes a regular expression, .* for all, orders.* for some"
         return f"no topic {self.topic!r} in {self.path}: {hint}"
 
 
@@ -211,16 +215,14 @@ class StoreInUse(NotNow):
 
 
 class StoreChanging(NotNow):
-    """A store that kept changing while it was looked at: it is being recovered, cleaned or replaced."""
+    """A store that kept changing while it was read: another process recovers, cleans or replaces it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
     def _line(self) -> str:
-        return (
-            f"{self.path}: {self.reason} while it was looked at, time and again; look again when its owner has settled"
-        )
+        return f"{self.path}: the store kept changing while it was read ({self.reason}); retry when its writer is idle"
 
 
 class StoreClosed(NotNow):
@@ -242,44 +244,49 @@ class Corrupt(StoreError):
 
 
 class StoreDamaged(Corrupt):
-    """Damage met by a store that is open for writing, or about to be opened, where nothing can be left out."""
+    """Damage in a store that is open for writing or being opened for writing, which cannot skip damaged records."""
 
     def _line(self) -> str:
         return (
             f"{self.path} @ {self.offset}: {self.reason}; `rmqstore verify` lists all damage, and "
-            "rmqstore.open_snapshot reads what is sound"
+            "rmqstore.open_snapshot reads the undamaged messages"
         )
 
 
 class TooLarge(Corrupt):
-    """A JSON file that is larger than is read.  It may be sound, so it is neither replaced nor used."""
+    """A JSON file that is too large to be read.  It may be undamaged, so it is neither used nor replaced."""
 
     def _line(self) -> str:
-        return f"{self.path}: {self.reason}; take out of it what nobody needs, or move it away to go on without"
+        return (
+            f"{self.path}: {self.reason}; remove the entries that you do not need, or move the file aside to continue "
+            "without it"
+        )
 
 
 class NoRecord(Corrupt):
-    """No record begins where one was asked for by its place: the place is wrong, or the log is damaged there."""
+    """No record begins at the requested commitlog offset: the offset is wrong, or the log is damaged there."""
 
     def _line(self) -> str:
         return (
             f"{self.path} @ {self.offset}: {self.reason}; give the physicalOffset of a message, as `rmqstore cat "
-            "--json-lines` shows it, and if this is one, see what `rmqstore verify` finds"
+            "--json-lines` shows it; if it is one, `rmqstore verify` lists the damage"
         )
 
 
-# Why no record can be given by its place in the log, as DataLost says it.
+# The reason of a DataLost where no record begins at the requested commitlog offset.
 NO_RECORD_BEGINS = "no record begins there"
-# What a reason begins with where files are there and the system does not give their bytes.
+# A reason begins with this where a file exists and the operating system fails to read it.
 DISK_FAILS = "the disk fails: "
 
 
 class DataLost(StoreError):
-    """Messages that were asked for and are no longer, or not yet, in the store.
+    """Requested messages that the store does not hold any more, or not yet.
 
-    `queue` is topic/queueId, the first of several where it goes on with "and 2 more queues"; `wanted` and `available`
-    are half-open ranges of its queue offsets, `path` the file or directory.  Where only the place in the log is known,
-    `queue` begins with "commitlog" and the ranges are of the log.
+    - `queue`: topic/queueId.  Of several queues it is the first, and ends with "and 2 more queues".
+    - `wanted` and `available`: half-open ranges of queue offsets in that queue.
+    - `path`: the file or directory.
+
+    If only commitlog offsets are known, `queue` begins with "commitlog" and both ranges are commitlog offsets.
     """
 
     def __init__(
@@ -290,9 +297,11 @@ class DataLost(StoreError):
 
     def _line(self) -> str:
         held = f"it holds [{self.available[0]}, {self.available[1]})" if self.available else "it holds none of them"
-        advice = "open it again for the present offsets, or set fail_on_data_loss=False to go on with what is there"
+        advice = (
+            "open the store again for its current offsets, or set fail_on_data_loss=False to skip the missing messages"
+        )
         if self.reason.startswith(DISK_FAILS):
-            advice = "the messages may be there: look at that disk, and try again"
+            advice = "the messages may be there: check that disk, and try again"
         elif self.reason == NO_RECORD_BEGINS:
             advice = "the column physicalOffset says where records begin"
         wanted = f"[{self.wanted[0]}, {self.wanted[1]})"
@@ -300,14 +309,14 @@ class DataLost(StoreError):
 
 
 class OtherLog(DataLost):
-    """Another log stands where one was read: the store or the topic was made again, lost its newest messages, or is a
-    copy that lags.  Which of its messages are new nobody can tell by their offsets."""
+    """The commitlog at this path is not the one that was read before: the store or the topic was made again, lost its
+    newest messages, or is a copy that lags.  Offsets cannot tell which of its messages are new."""
 
 
 class DurabilityLost(StoreError):
     """A write could not be made durable: the store takes no more messages until it is opened again.
 
-    Messages acknowledged before are safe; whether the message of this call is, nobody knows.  Reads go on.
+    Messages that were acknowledged before are safe; the message of this call may be lost.  Reads still work.
     """
 
     def __init__(self, reason: str) -> None:
@@ -315,12 +324,13 @@ class DurabilityLost(StoreError):
         self.reason = reason
 
     def _line(self) -> str:
-        return f"{self.reason}; the store is read-only now: close it, look at the disk, and open it again"
+        return f"{self.reason}; the store is read-only now: close it, check the disk, and open it again"
 
 
 class PutFailed(StoreError):
-    """Raised by `PutResult.raise_for_status`: a put that was not answered PUT_OK.  `result` says why, and whether the
-    message is stored all the same (FLUSH_DISK_TIMEOUT): putting that again makes it two.
+    """Raised by `PutResult.raise_for_status`: a put whose status is not PUT_OK.  `result` holds the reason.
+
+    With FLUSH_DISK_TIMEOUT the message is stored nevertheless: putting it again would store it twice.
     """
 
     def __init__(self, result: "PutAnswer") -> None:
@@ -329,7 +339,9 @@ class PutFailed(StoreError):
 
     def _line(self) -> str:
         result = self.result
-        end = f"it is stored at {result.physical_offset} all the same" if result.is_stored else "nothing is stored"
+        end = "nothing is stored"
+        if result.is_stored:
+            end = f"the message is stored nevertheless, at offset {result.physical_offset}"
         if result.message_count and result.status.name != "FLUSH_DISK_TIMEOUT":
             end = f"the first {result.message_count} messages are stored, the others are not"
         return f"{result.status.name}: {result.reason or 'no reason is known'}; {end}"

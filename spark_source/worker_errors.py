@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 _OPTIONS_SAID = (
     ("on_corrupt_record='skip'", "onCorruptRecord=skip"),
     (
-        "open it again for the present offsets, or set fail_on_data_loss=False",
-        "load again for the present offsets, or set failOnDataLoss=false",
+        "open the store again for its current offsets, or set fail_on_data_loss=False",
+        "load again for the current offsets, or set failOnDataLoss=false",
     ),
     ("; pattern= takes a regular expression", "; subscribePattern takes a regular expression"),
     (
@@ -36,7 +36,7 @@ _OPTIONS_SAID = (
     (" to go on from is not of this source", " in the checkpoint is not of this source"),
     ("give back the offsets of a batch as they came", "start the query with a checkpointLocation of its own"),
     (" (rmqstore.opened_store gives what open_store opened)", ""),
-    ("look at that disk, and try again", "look at that disk, and load again"),
+    ("check that disk, and try again", "check that disk, and load again"),
 )
 
 

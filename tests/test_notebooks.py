@@ -93,7 +93,7 @@ SHOWN = {
         "the CRC of the body is wrong",
         "13 of 7,487 messages are damaged",
         "image/png",
-        "rmqstore.open_snapshot reads what is sound",
+        "rmqstore.open_snapshot reads the undamaged messages",
         "6346 sound messages stand after the end",
     ],
 }

@@ -1,7 +1,10 @@
-"""Arguments of callers: taken as it is where its type is exactly right, made plain where it means the same (NumPy's
-integers, subclasses of str, bytearrays), and refused in one line that names the field where it does not.
+"""Argument checks for public calls.
 
-Callers on a busy path ask `type(value) is int` themselves, and come here only when it is not.
+- A value of exactly the right type is returned as it is.
+- An equivalent value (a NumPy integer, a subclass of str, a bytearray) is converted.
+- Any other value raises one line that names the field.
+
+Callers on a busy path test `type(value) is int` themselves, and call these functions only if it is not.
 """
 
 import operator
@@ -15,14 +18,14 @@ from rmqstore.errors import Rejected, WrongType
 I32_MAX = 2**31 - 1
 I64_MAX = 2**63 - 1
 _SHOWN_MAX = 60
-# Milliseconds up to here are of before March 1973; seconds up to here reach the year 5138.
+# As milliseconds this is March 1973, as seconds the year 5138: a smaller number is taken for seconds.
 SECONDS_MAX = 10**11
 _SECONDS_TO_WAIT_MAX = 10**9
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def shown(value: object) -> str:
-    """A value in a few characters of one line, however large it is."""
+    """The `repr` of a value, shortened to one line of at most 60 characters."""
     try:
         short = value[:_SHOWN_MAX] if isinstance(value, str | bytes | bytearray | list | tuple) else value
         text = " ".join(repr(short).split())
@@ -37,7 +40,7 @@ def wrong_type(field: str, value: object, wanted: str) -> WrongType:
 
 
 def integer(field: str, value: Any, low: int = -I64_MAX - 1, high: int = I64_MAX) -> int:
-    """An integer of [low, high].  Raises WrongType, also for a truth value, and Rejected."""
+    """An integer in [low, high].  Raises WrongType, also for a bool, and Rejected outside of the range."""
     if type(value) is not int:
         if isinstance(value, bool) or type(value).__name__ == "bool":
             raise wrong_type(field, value, "an integer")
@@ -52,7 +55,7 @@ def integer(field: str, value: Any, low: int = -I64_MAX - 1, high: int = I64_MAX
 
 
 def seconds(field: str, value: Any) -> float:
-    """A span of time to wait.  Raises WrongType, and Rejected for one that no timer takes."""
+    """A timeout in seconds.  Raises WrongType, and Rejected for a timeout that no timer takes."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(field, value, "seconds, a number")
     if not 0 <= value <= _SECONDS_TO_WAIT_MAX:
@@ -61,9 +64,9 @@ def seconds(field: str, value: Any) -> float:
 
 
 def milliseconds(field: str, value: Any) -> int:
-    """A time in milliseconds since the epoch, to look things up by.
+    """A time in milliseconds since the epoch, to search by.
 
-    Raises WrongType for a datetime or a float, and Rejected for what must be seconds.
+    Raises WrongType for a datetime or a float, and Rejected for a number that must be seconds.
     """
     if hasattr(value, "timestamp"):
         raise wrong_type(field, value, "milliseconds since the epoch, int(value.timestamp() * 1000)")
@@ -77,8 +80,8 @@ def milliseconds(field: str, value: Any) -> int:
 def moment(field: str, value: Any) -> int:
     """A point in time in ms since 1970: ISO 8601 text with a zone, a datetime that has one, or ms, also as text.
 
-    Raises WrongType for anything else, Rejected for a time without a zone or before 1970, and for text that must be
-    seconds; a number may be any time: `require_ms` judges what users write.
+    Raises WrongType for anything else, and Rejected for a time without a zone or before 1970, and for a text that must
+    be seconds.  A number is not checked for seconds: `require_ms` does that.
     """
     if not isinstance(value, str | datetime):
         if isinstance(value, bool) or not hasattr(type(value), "__index__"):
@@ -91,9 +94,9 @@ def moment(field: str, value: Any) -> int:
 
 
 def require_ms(wanted: Any) -> None:
-    """Raises Rejected where a time in ms must be in seconds: a number, or numbers in mappings and lists.
+    """Raises Rejected if a time in ms must be seconds: a number, or a number in mappings and lists.
 
-    0 is the beginning of all time, and what is no number is judged where it is used.
+    0 means "from the beginning" and is allowed.  Values that are not numbers are checked where they are used.
     """
     if isinstance(wanted, Mapping | list):
         for inner in wanted.values() if isinstance(wanted, Mapping) else wanted:
@@ -106,7 +109,7 @@ def require_ms(wanted: Any) -> None:
 
 
 def instant(text: str) -> int:
-    """A point in time in ms since 1970: a number of ms, but not what must be seconds, or ISO-8601 with a zone.
+    """A point in time in ms since 1970, from text: ms, unless they must be seconds, or ISO 8601 with a zone.
 
     A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
     """
@@ -150,7 +153,7 @@ def moment_ms(text: str, now_ms: int) -> int:
 
 
 def time_text(at_ms: int) -> str:
-    """A time in ms as people write it; the number itself where no calendar reaches."""
+    """A time in ms as ISO 8601 text; the number itself if it is after the year 9999."""
     try:
         return (EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
     except OverflowError:
@@ -169,7 +172,7 @@ def _whole_ms(at: datetime) -> int:
 
 
 def any_text(field: str, value: Any, wanted: str = "text") -> str:
-    """A str, whatever characters it has.  Raises WrongType."""
+    """A str with any characters.  Raises WrongType."""
     if type(value) is str:
         return value
     if not isinstance(value, str):
@@ -178,9 +181,9 @@ def any_text(field: str, value: Any, wanted: str = "text") -> str:
 
 
 def text(field: str, value: Any, wanted: str = "text") -> str:
-    """A str that UTF-8 can write.  Raises WrongType, and Rejected for one with a lone surrogate.
+    """A str that UTF-8 can encode.  Raises WrongType, and Rejected for a lone surrogate.
 
-    In a message those are stored as `?`; nothing that is asked for by name or key has one.
+    A message stores lone surrogates as `?`, so no stored name or key has one.
     """
     plain = any_text(field, value, wanted)
     if not plain.isascii():
@@ -193,14 +196,14 @@ def text(field: str, value: Any, wanted: str = "text") -> str:
 
 
 def flag(field: str, value: Any) -> bool:
-    """A truth value, NumPy's too.  Raises WrongType for all others: "false" would be true."""
+    """A bool, also of NumPy.  Raises WrongType for any other value: the text "false" would count as true."""
     if type(value).__name__ not in ("bool", "bool_"):
         raise wrong_type(field, value, "True or False")
     return bool(value)
 
 
 def octets(field: str, value: Any) -> bytes:
-    """The bytes of whatever holds bytes (bytearray, memoryview, a buffer of Arrow's).  Raises WrongType."""
+    """The bytes of a bytes-like object (bytearray, memoryview, an Arrow buffer).  Raises WrongType."""
     if isinstance(value, str):
         raise wrong_type(field, value, "bytes, as text.encode()")
     try:
@@ -213,7 +216,7 @@ def octets(field: str, value: Any) -> bytes:
 
 
 def texts(field: str, value: Any, wanted: str, each_of: Callable[[str, Any, str], str] = text) -> tuple[str, ...]:
-    """Several texts; one stands for itself.  `each_of` says which may be among them.  Raises as that does."""
+    """A tuple of texts; a single str is a tuple of one.  `each_of` checks each text, and its errors are raised."""
     if isinstance(value, str):
         return (each_of(field, value, wanted),)
     if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
@@ -224,7 +227,7 @@ def texts(field: str, value: Any, wanted: str, each_of: Callable[[str, Any, str]
 def text_table(
     field: str, value: Any, each_of: Callable[[str, Any], str] = text, *, may_lack: bool = False
 ) -> dict[str, Any]:
-    """Texts by name; where a value may be absent, None is one that is.  Raises as `texts`."""
+    """Texts by name; with `may_lack` a value may be None.  Raises as `texts`."""
     if not isinstance(value, Mapping):
         raise wrong_type(field, value, "a mapping from names to texts")
     return {
@@ -236,7 +239,7 @@ def text_table(
 
 
 def word(field: str, value: Any, words: tuple[str, ...]) -> str:
-    """One of some words.  Raises Rejected."""
+    """A value that must be one of `words`.  Raises Rejected."""
     if not isinstance(value, str) or value not in words:
         raise Rejected(f"{field}={shown(value)}: one of {', '.join(words)}")
     return str(value)

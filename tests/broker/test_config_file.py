@@ -69,7 +69,7 @@ def test_a_file_that_is_too_large_to_read_is_never_taken_for_an_empty_one(
     config = tmp_path / "store" / "config" / name
     config.write_bytes(b'{"offsetTable":{' + b",".join(b'"g%d@T":{0:1}' % n for n in range(800_000)) + b"}}")
     held = config.read_bytes()
-    with pytest.raises(TooLarge, match=f"{name}: .* members, at most .*; take out of it what nobody needs"):
+    with pytest.raises(TooLarge, match=f"{name}: .* members, at most .*; remove the entries that you do not need"):
         open_store(tmp_path / "store")
     assert config.read_bytes() == held
     snapshot = open_snapshot(tmp_path / "store")

@@ -257,7 +257,7 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "are of two stores": with_anothers_log,
     "body of … bytes unpacks to more than": with_a_bomb,
     "no topic 'order' in STORE: did you mean orders?": lambda places: scan(places.sound, topics=["order"]),
-    "wanted is": lambda places: scan(places.sound, topics=["orders"], columns=7),
+    "expected": lambda places: scan(places.sound, topics=["orders"], columns=7),
     "no column": lambda places: scan(places.sound, columns=["bodi"]),
     "offsets [10, 99) wanted, it holds [50, 80)": lambda places: scan(
         places.sound, start={"orders": {"0": 0}}, end={"orders": {"0": 99_999}}
@@ -267,7 +267,7 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "looks like seconds": lambda places: scan(places.sound, start_time=1_795_000_000),
     "write A || B": lambda places: scan(places.sound, tags="paid,sent"),
     "cannot be read (…)": unreadable,
-    "… while it was looked at, time and again": changing,
+    "the store kept changing while it was read (…)": changing,
     "FILE @ POSITION: REASON": damaged,
     "stop the other writer": in_use,
     "this process already writes to the store": in_use,

@@ -42,8 +42,8 @@ _LOST = ("T/0", (0, 1), None, "/s", "older messages were deleted")
     ("ask", "in_python", "in_spark"),
     [
         (_raised(Corrupt("/s/f", 3, "torn")), "on_corrupt_record='skip' leaves", "onCorruptRecord=skip leaves"),
-        (_raised(DataLost(*_LOST)), "set fail_on_data_loss=False", "load again for the present offsets, or set fail"),
-        (_raised(DataLost(*_LOST[:4], "the disk fails: EIO")), "and try again", "look at that disk, and load again"),
+        (_raised(DataLost(*_LOST)), "set fail_on_data_loss=False", "load again for the current offsets, or set fail"),
+        (_raised(DataLost(*_LOST[:4], "the disk fails: EIO")), "and try again", "check that disk, and load again"),
         (_raised(UnknownTopic("T*", "/s")), "pattern= takes", "; subscribePattern takes"),
         (_raised(OtherLog(*_LOST[:4], f"gone; {ADVICE}")), "`after`", "from the start with another checkpointLocation"),
         (lambda snapshot: snapshot.select(["T"], start_time=2 * FIRST_MS), "missing_time='latest'",

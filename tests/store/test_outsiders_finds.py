@@ -88,7 +88,7 @@ def test_a_disk_that_fails_is_no_loss_that_a_scan_passes_over(code: int, mode: s
     disk = FailingLog(memory)
     rows = rmqstore.open_snapshot("/s", disk=disk).scan(["t"], scan_mode=mode, fail_on_data_loss=False)  # type: ignore[arg-type]
     disk.code = code
-    with pytest.raises(DataLost, match=r"the disk fails: .*look at that disk"):
+    with pytest.raises(DataLost, match=r"the disk fails: .*check that disk"):
         rows.read_all()
 
 

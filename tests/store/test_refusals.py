@@ -136,7 +136,9 @@ def test_a_stored_message_whose_sync_is_late_is_not_to_be_put_again() -> None:
     result = PutResult(
         PutStatus.FLUSH_DISK_TIMEOUT, 4711, 100, "ID", 1, 0, 1, "the sync was not confirmed within 5000 ms"
     )
-    with pytest.raises(PutFailed, match="not confirmed within 5000 ms; it is stored at 4711 all the same") as caught:
+    with pytest.raises(
+        PutFailed, match="not confirmed within 5000 ms; the message is stored nevertheless, at offset 4711"
+    ) as caught:
         result.raise_for_status()
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.result, str(again)) == (result, str(caught.value))

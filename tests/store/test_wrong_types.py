@@ -66,7 +66,7 @@ def test_a_field_of_wrong_type_is_named_and_nothing_is_stored(
     with pytest.raises(WrongType) as caught:
         PUTS[how](store, Message(**({"topic": "orders", "body": b""} | fields)))
     assert caught.value.field == field
-    assert str(caught.value).startswith(f"{field}={caught.value.given}: wanted is {wanted}")
+    assert str(caught.value).startswith(f"{field}={caught.value.given}: expected {wanted}")
     assert "\n" not in str(caught.value)
     assert len(caught.value.given) < 100
     assert store.put(Message("orders", b"good")).physical_offset == 0
@@ -83,7 +83,7 @@ def test_a_wrong_type_is_caught_as_python_programs_catch_it() -> None:
 def test_a_wrong_type_survives_pickling() -> None:
     error = WrongType("tags", "5 (int)", "text")
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), again.field, str(again)) == (WrongType, "tags", "tags=5 (int): wanted is text")
+    assert (type(again), again.field, str(again)) == (WrongType, "tags", "tags=5 (int): expected text")
 
 
 def test_a_large_value_is_not_shown_whole() -> None:
@@ -136,7 +136,7 @@ def test_a_hook_that_answers_anything_else_is_named(answer: Any) -> None:
     def forgot(message: Message) -> Any:
         return answer
 
-    line = r"^the answer of the hook forgot=.*: wanted is a rmqstore\.Message or a PutStatus$"
+    line = r"^the answer of the hook forgot=.*: expected a rmqstore\.Message or a PutStatus$"
     store = opened(hooks=[forgot])
     for put in (store.put, lambda message: store.put_batch([message])):
         with pytest.raises(WrongType, match=line):
@@ -151,7 +151,7 @@ def test_keys_of_an_iterator_are_there_as_often_as_they_are_wanted() -> None:
     store.put(message)
     assert [store.message_at(result).keys for result in (0, store.put(message).physical_offset)] == ["a b", "a b"]
     for keys in (iter(["a", 2]), (key for key in ("a", 2))):
-        with pytest.raises(WrongType, match=r"^keys\[1\]=2 \(int\): wanted is text"):
+        with pytest.raises(WrongType, match=r"^keys\[1\]=2 \(int\): expected text"):
             store.put(Message("orders", b"", keys=keys))  # type: ignore[arg-type]
 
 
@@ -191,10 +191,10 @@ CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
     ("offset=-1: at least 0", Rejected, lambda store: store.consumer("g", "orders").seek("orders", 0, -1)),
     ("topic=['orders']", WrongType, lambda store: store.consumer("g", ["orders"])),  # type: ignore[arg-type]
     ("timeout_s=nan: 0 to", Rejected, lambda store: store.flush(float("nan"))),
-    ("config=1 (int): wanted is a TopicConfig", WrongType, lambda store: store.topics.put(1)),  # type: ignore[arg-type]
+    ("config=1 (int): expected a TopicConfig", WrongType, lambda store: store.topics.put(1)),  # type: ignore[arg-type]
     ("unknown_fields=", WrongType, lambda store: store.topics.put(TopicConfig("t", unknown_fields={"a": store}))),
-    ("result=1 (int): wanted is a PutResult", WrongType, lambda store: store.transactions.prepared(1)),  # type: ignore[arg-type]
-    ("prepared=1 (int): wanted is a Prepared", WrongType, lambda store: store.transactions.commit(1)),  # type: ignore[arg-type]
+    ("result=1 (int): expected a PutResult", WrongType, lambda store: store.transactions.prepared(1)),  # type: ignore[arg-type]
+    ("prepared=1 (int): expected a Prepared", WrongType, lambda store: store.transactions.commit(1)),  # type: ignore[arg-type]
     ("tags='\\ud800': '\\ud800' is half a character", Rejected, lambda store: store.get("orders", 0, 0, tags="\ud800")),
     ("key='k\\ud800'", Rejected, lambda store: store.query("orders", "k\ud800")),
     ("queue_id=1180591620717411303424: -9223372036854775808 to", Rejected, lambda store: store.bounds("orders", 2**70)),

@@ -96,7 +96,7 @@ def _room(area: str, path: str) -> Iterator[Fact]:
     try:
         room = os.statvfs(path)
     except OSError as error:
-        yield Fact(area, "room", f"unknown: {error.strerror}", "broken", "look at that disk")
+        yield Fact(area, "room", f"unknown: {error.strerror}", "broken", "check that disk")
         return
     free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     said = f"{byte_size(free)} of {byte_size(size)} free"

@@ -150,7 +150,7 @@ def test_a_store_whose_queues_never_stand_still_is_told(tmp_path: Path, mode: st
         else:
             recovery.end()
 
-    with starved(step, operations), pytest.raises(StoreChanging, match="look again when its owner has settled"):
+    with starved(step, operations), pytest.raises(StoreChanging, match="retry when its writer is idle"):
         scanned(snapshot, mode, fails)
     recovery.end()
     assert scanned(snapshot, mode, fails) == WHOLE

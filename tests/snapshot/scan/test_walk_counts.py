@@ -109,7 +109,7 @@ def test_what_a_snapshot_saw_and_is_gone_is_told(
     root = store.write(tmp_path)
     read = scanned(rmqstore.open_snapshot(root), mode, parts)
     change(root, store)
-    with pytest.raises(DataLost, match=r"T/[01]\b.*open it again .*, or set fail_on_data_loss=False"):
+    with pytest.raises(DataLost, match=r"T/[01]\b.*open the store again .*, or set fail_on_data_loss=False"):
         read()
 
 

@@ -222,5 +222,5 @@ def test_a_store_that_never_stands_still_is_told(tmp_path: Path) -> None:
     ):
         rmqstore.open_snapshot(root)
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
-    assert "look again when its owner has settled" in str(e.value)
+    assert "retry when its writer is idle" in str(e.value)
     assert bounds_of(rmqstore.open_snapshot(root)) == BEFORE

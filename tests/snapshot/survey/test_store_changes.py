@@ -139,7 +139,7 @@ def test_messages_that_went_with_their_queue_file_are_named(tmp_path: Path, harm
     error = caught.value
     assert error.queue.startswith("T/")
     assert error.wanted[0] == 0
-    assert "open it again for the present offsets, or set fail_on_data_loss=False" in str(error)
+    assert "open the store again for its current offsets, or set fail_on_data_loss=False" in str(error)
     assert bodies(lenient.read_all()) == expected(store, 0, FILE_SIZE)
 
 
