@@ -136,4 +136,4 @@ def verdict(went: dict[str, tuple[str, ...]]) -> str:
     if went == JOURNEYS:
         return f"The {REMINDER} came late, {PAID} was sent, {CANCELLED} never was, and {POISON} was given up."
     wrong = sorted(name for name in {*JOURNEYS, *went} if went.get(name) != JOURNEYS.get(name))
-    return f"NOT AS IT SHOULD BE: {', '.join(wrong)}."
+    return f"UNEXPECTED: {', '.join(wrong)}."

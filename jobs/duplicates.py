@@ -49,7 +49,10 @@ def main(argv: Sequence[str]) -> int:
     parser = job_command.parser_of("duplicates", "messages that a topic has more than once, by unique key and body")
     job_command.add_topics(parser)
     parser.add_argument(
-        "--within", type=job_command.whole(0), metavar="MINUTES", help="only what was stored within so many minutes"
+        "--within",
+        type=job_command.whole(0),
+        metavar="MINUTES",
+        help="only duplicates that were stored within this many minutes",
     )
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:

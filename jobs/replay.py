@@ -63,15 +63,15 @@ def mistake(asked: argparse.Namespace, renamed: Mapping[str, str]) -> str:
     for pair in asked.rename:
         old, _, new = pair.partition("=")
         if not old or not new:
-            return f"--rename {pair}: wanted is OLD=NEW"
+            return f"--rename {pair}: write OLD=NEW"
         if not is_topic_name(new):
-            return f"--rename {pair}: a topic is letters, digits, %, |, _ and -, 1 to 127 of them"
+            return f"--rename {pair}: a topic takes 1 to 127 letters, digits, %, |, _ and -"
     if str(Path(asked.store).resolve()) != str(Path(asked.to).resolve()):
         return ""
     topics = [name.strip() for name in (asked.topic or "").split(",")]
     doubled = [topic for topic in topics if renamed.get(topic, topic) in topics]
     what = f"topic {doubled[0]}" if doubled and doubled[0] else "every topic"
-    hint = "choose with --topic, and give each another name with --rename OLD=NEW"
+    hint = "choose topics with --topic, and rename each one with --rename OLD=NEW"
     return f"--to is --store itself: {what} would be doubled; {hint}" if doubled else ""
 
 
@@ -79,18 +79,19 @@ def main(argv: Sequence[str]) -> int:
     """Runs the job with the arguments of a command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="replay.py", description="messages of one store into another")
     parser.add_argument("--store", required=True, help="the store's directory, as the executors see it")
-    parser.add_argument(
-        "--to", required=True, help="the store to put to, of this engine's own; made if it is not there"
-    )
+    parser.add_argument("--to", required=True, help="the rmqstore store to put to; it is created if it does not exist")
     job_command.add_topics(parser)
-    parser.add_argument("--tags", type=job_command.given, help="only messages with one of these: 'paid || shipped'")
-    parser.add_argument("--keys", type=job_command.given, help="only messages with one of these")
-    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="a topic; may come again")
     parser.add_argument(
-        "--shift-ms", type=int, default=0, help="add so much to the time of sending (default: %(default)s)"
+        "--tags", type=job_command.given, help="only messages with one of these tags: 'paid || shipped'"
+    )
+    parser.add_argument("--keys", type=job_command.given, help="only messages with one of these")
+    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="a topic; repeatable")
+    parser.add_argument(
+        "--shift-ms", type=int, default=0, help="add this to the time of sending (default: %(default)s)"
     )
     parser.add_argument(
-        "--writer-id", help="a replay of a name is put once, however often it runs; else its arguments are its name"
+        "--writer-id",
+        help="the name of the replay, which is put once even if it runs again; by default made of the arguments",
     )
     asked = parser.parse_args(argv)
     renamed = dict(pair.partition("=")[::2] for pair in asked.rename)
@@ -111,7 +112,7 @@ def _require_new(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> 
         parser.exit(1, f"{parser.prog}: {wrong}\n")
     if is_there:
         told = f"nothing was added: writer {writer} has put its replay into {asked.to}"
-        parser.exit(1, f"{parser.prog}: {told}; with another --writer-id it comes again\n")
+        parser.exit(1, f"{parser.prog}: {told}; give another --writer-id to put it again\n")
 
 
 def _replay(spark: SparkSession, asked: argparse.Namespace, renamed: Mapping[str, str]) -> None:

@@ -69,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
     )
     asked = parser.parse_args(argv)
     if asked.overwrite and asked.checkpoint:
-        parser.error("--overwrite with --checkpoint: what the checkpoint calls done would be gone; remove both by hand")
+        parser.error(
+            "--overwrite with --checkpoint would delete output that the checkpoint counts as done; remove both by hand"
+        )
     job_command.require_apart(parser, asked.store, output=asked.output, checkpoint=asked.checkpoint)
     with job_command.session(parser) as spark:
         if asked.checkpoint:
@@ -94,7 +96,7 @@ def _files(written: DataFrame) -> str:
 
 def _add_new(spark: SparkSession, parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
     if _is_anothers(spark, asked.output):
-        parser.exit(1, f"{parser.prog}: {asked.output} has files without {BATCH}=…: add to a directory of its own\n")
+        parser.exit(1, f"{parser.prog}: {asked.output} has files without {BATCH}=…: name another directory\n")
 
     def put(batch: DataFrame, query: str, number: int) -> None:
         add_batch(batch, asked.output, f"{query}-{number:08}", asked.target_mib)

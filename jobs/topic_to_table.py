@@ -86,12 +86,14 @@ def main(argv: Sequence[str]) -> int:
         description="topics of a RocketMQ store to a Delta or Iceberg table, each message once",
     )
     job_stream.add_transport(parser)
-    parser.add_argument("--table", required=True, help="its name in a catalog; of a Delta table also its path")
-    parser.add_argument("--format", required=True, choices=sorted(APPENDS), help="of the table")
-    parser.add_argument("--checkpoint", required=True, help="the directory in which the stream notes how far it is")
+    parser.add_argument(
+        "--table", required=True, help="the name of the table in a catalog, or the path of a Delta table"
+    )
+    parser.add_argument("--format", required=True, choices=sorted(APPENDS), help="the format of the table")
+    parser.add_argument("--checkpoint", required=True, help="the checkpoint directory of the stream")
     asked = parser.parse_args(argv)
     if asked.format == "iceberg" and "/" in asked.table:
-        parser.error(f"--table {asked.table}: an Iceberg table has a name: catalog.database.table")
+        parser.error(f"--table {asked.table}: write an Iceberg table as catalog.database.table")
     table = asked.table if "/" in asked.table else None
     job_command.require_apart(parser, asked.store, table=table, checkpoint=asked.checkpoint)
     with job_command.session(parser) as spark:

@@ -46,10 +46,17 @@ def main(argv: Sequence[str]) -> int:
     parser = job_command.parser_of("traffic", "messages, bytes and sizes by topic, tag, sender and minute")
     job_command.add_topics(parser)
     parser.add_argument(
-        "--by", type=job_command.some_of(BY), default=",".join(BY), help="what is counted apart (default: %(default)s)"
+        "--by",
+        type=job_command.some_of(BY),
+        default=",".join(BY),
+        help="the columns to group by (default: %(default)s)",
     )
     parser.add_argument(
-        "--minutes", type=job_command.whole(1), default=1, metavar="N", help="of one span (default: %(default)s)"
+        "--minutes",
+        type=job_command.whole(1),
+        default=1,
+        metavar="N",
+        help="the length of a time span (default: %(default)s)",
     )
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:

@@ -73,11 +73,11 @@ def main(argv: Sequence[str]) -> int:
     parser = job_command.parser_of("transaction_audit", "transactions with their half messages and what became of them")
     parser.add_argument(
         "--late-minutes", type=job_command.whole(0), default=LATE_MINUTES, metavar="N",
-        help="a pending one is late then (default: %(default)s)",
+        help="a pending transaction is late after this time (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--only", type=job_command.some_of(VERDICTS), default=VERDICTS, metavar="VERDICTS",
-        help=f"of these verdicts alone, with commas between them: {', '.join(VERDICTS)}",
+        help=f"only transactions with these verdicts, separated by commas: {', '.join(VERDICTS)}",
     )  # fmt: skip
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:

@@ -43,11 +43,13 @@ def parser_of(name: str, description: str) -> argparse.ArgumentParser:
     """A parser with the arguments that every job has: which store, and where the rows go."""
     parser = argparse.ArgumentParser(prog=f"{name}.py", description=description)
     parser.add_argument("--store", required=True, help="the store's directory, as the executors see it")
-    parser.add_argument("--output", help="the directory to write, a path or URL; without it the rows are shown")
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files (default: %(default)s)")
+    parser.add_argument("--output", help="the directory to write, a path or URL; without it the rows are printed")
+    parser.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help="the format of the files (default: %(default)s)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the output directory")
     parser.add_argument(
-        "--rows", type=whole(0), default=_ROWS, metavar="N", help="show so many at the most (default: %(default)s)"
+        "--rows", type=whole(0), default=_ROWS, metavar="N", help="print at most this many rows (default: %(default)s)"
     )
     return parser
 
@@ -55,7 +57,7 @@ def parser_of(name: str, description: str) -> argparse.ArgumentParser:
 def add_topics(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose messages: topics and times."""
     parser.add_argument(
-        "--topic", type=given, help="a topic, or several with commas between them; without it all but system topics"
+        "--topic", type=given, help="a topic, or several separated by commas; by default all but system topics"
     )
     parser.add_argument(
         "--since", type=moment, help="stored at this time or later: ISO 8601 with a zone, ms, or an age such as 2h, 7d"
@@ -66,7 +68,7 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
 def given(text: str) -> str:
     """An argument that says something."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("is empty: leave it out, or say something")
+        raise argparse.ArgumentTypeError("is empty: leave it out, or give a value")
     return text
 
 
@@ -95,7 +97,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: a whole number, {least} or more, is wanted")
+            raise argparse.ArgumentTypeError(f"{text!r}: write a whole number, {least} or more")
         return int(text)
 
     return number
@@ -104,7 +106,9 @@ def whole(least: int) -> Callable[[str], int]:
 def one_key(text: str) -> str:
     """A single key, whatever is in it but a space: that stands between the keys of a message."""
     if " " in given(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no single key: RocketMQ puts spaces between keys; ask for one")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a single key: RocketMQ separates keys by spaces; give one key"
+        )
     return text
 
 
@@ -135,7 +139,7 @@ def run(
 def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
     """The Spark session of a job, in UTC, with the data source; ends the program where there is no PySpark."""
     if importlib.util.find_spec("pyspark") is None:
-        parser.exit(1, f"{parser.prog}: there is no PySpark here: pip install 'rmqstore[spark]'\n")
+        parser.exit(1, f"{parser.prog}: PySpark is not installed: pip install 'rmqstore[spark]'\n")
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -190,7 +194,8 @@ def _reason(error: Exception) -> str:
     kind, words = raised[-1]
     if kind == "ModuleNotFoundError":
         return (
-            f"{words} where Spark's workers run: let them run the Python that has it (PYSPARK_PYTHON={sys.executable})"
+            f"{words} in the Python of Spark's workers: run them with the Python that has it "
+            f"(PYSPARK_PYTHON={sys.executable})"
         )
     return f"{kind}: {words}"
 

@@ -26,16 +26,19 @@ _ORDER = (*PARTITIONS, "brokerName", "queueId", "queueOffset")
 def add_transport(parser: argparse.ArgumentParser) -> None:
     """The arguments that all jobs have which carry topics elsewhere."""
     parser.add_argument("--store", required=True, help="the broker's store directory, as the executors see it")
-    parser.add_argument("--topic", required=True, help="a topic, or several with commas between them")
+    parser.add_argument("--topic", required=True, help="a topic, or several separated by commas")
     parser.add_argument(
-        "--partition-by", choices=TIME_COLUMNS, default=TIME_COLUMNS[0], help="whose day (default: %(default)s)"
+        "--partition-by",
+        choices=TIME_COLUMNS,
+        default=TIME_COLUMNS[0],
+        help="the column that gives the day (default: %(default)s)",
     )
     parser.add_argument(
         "--target-mib",
         type=mebibytes,
         default=TARGET_MIB,
         metavar="N",
-        help="files of about so many MiB (default: %(default)s)",
+        help="size of a file, roughly, in MiB (default: %(default)s)",
     )
 
 

@@ -37,7 +37,7 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
     flat = flattened(frame, times=True)
     found = flat.limit(rows_max + 1).collect()
     rows = [flat.columns, *([cell(value) for value in row] for row in found[:rows_max])]
-    left_out = f"only the first {rows_max} rows: --rows N shows more" if len(found) > rows_max else ""
+    left_out = f"only the first {rows_max} rows are shown: --rows N shows more" if len(found) > rows_max else ""
     if width is None:
         return RowsAsText("\n".join("\t".join(row) for row in rows), left_out)
     if not found:

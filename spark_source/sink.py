@@ -177,7 +177,7 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
     names = [field.name for field in schema.fields]
     mistakes = [_unknown(name) for name in names if name not in _TYPES and property_of(name) is None]
     doubled = {name: names.count(name) for name in names if names.count(name) > 1}
-    mistakes += [f"column {name} is there {count} times" for name, count in doubled.items()]
+    mistakes += [f"there are {count} columns {name}" for name, count in doubled.items()]
     if "topic" not in names and topic is None:
         mistakes.append("no topic: give the option topic, or a column of that name")
     if topic in NOT_SENDABLE_TOPICS:
@@ -203,12 +203,12 @@ def _may_be(name: str, kind: DataType) -> bool:
 
 def _unknown(name: str) -> str:
     if name in COLUMNS:
-        return f"column {name} is made by the store: drop it"
+        return f"the store sets column {name}: drop it"
     near = ", ".join(near_names(name, _TYPES))
     hint = (
         f"did you mean {near}?"
         if near
-        else f"name it property.{name}, or put it into body; there are {', '.join(_TYPES)}"
+        else f"name it property.{name}, or put it into body; the columns are {', '.join(_TYPES)}"
     )
     return f"no message has a column {name}: {hint}"
 
@@ -269,11 +269,11 @@ class StoreSink:
         if not parts:
             return
         if len(parts) < len(messages) or {message.batch_id for message in parts} != {batch_id}:
-            raise Rejected(f"batch {batch_id} came with parts of {len(parts)} of {len(messages)} tasks: run it again")
+            raise Rejected(f"batch {batch_id} has parts of only {len(parts)} of {len(messages)} tasks: run it again")
         writer_ids = {message.writer_id for message in parts}
         staged = sorted((message.part for message in parts), key=lambda part: part.partition)
         if len(writer_ids) > 1 or len({part.partition for part in staged}) < len(staged):
-            raise Rejected(f"batch {batch_id} came with the same part twice, or with parts of another: run it again")
+            raise Rejected(f"batch {batch_id} has the same part twice, or a part of another batch: run it again")
         batch = Batch(writer_ids.pop(), batch_id, tuple(staged), is_lasting)
         add = overwrite_once if self._overwrite else append_once
         if not add(self._request.path, batch, self._request.config):
@@ -371,7 +371,7 @@ class StreamSink(*_StreamWriters):  # type: ignore[misc]
         task = TaskContext.get()
         query_id, batch_id = (None, None) if task is None else map(task.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
-            raise Rejected("Spark does not tell which query and batch this task belongs to: use df.write")
+            raise Rejected("Spark does not say to which query and batch this task belongs: use df.write")
         return self._sink.stage(query_id, int(batch_id), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -60,7 +60,8 @@ class RmqStoreDataSource(DataSource):
         require_stores(read.stores)
         if read.is_json:
             raise Rejected(
-                "bodyFormat=json needs the fields of bodies: .schema('topic string, queueOffset long, amount double')"
+                "bodyFormat=json needs a schema with the fields of the bodies: .schema('topic string, queueOffset "
+                "long, amount double')"
             )
         return spark_schema(read.request.columns)
 

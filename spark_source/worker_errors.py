@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-# Advice that errors give to Python programs, and the same in Spark's options.
+# Advice in error messages for Python programs, and its replacement with Spark's options.
 _OPTIONS_SAID = (
     ("on_corrupt_record='skip'", "onCorruptRecord=skip"),
     (
@@ -42,10 +42,10 @@ _OPTIONS_SAID = (
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """For functions that Spark calls, as a decorator or in `with`: a StoreError that leaves them names Spark's options,
-    and is the worker's last word.
+    """For functions that Spark calls, as a decorator or in `with`: a StoreError from them names Spark's options.
 
-    A worker that met an error tells it and ends: what is set here is set for that one error.
+    In a worker Spark prints the error without a traceback.  A worker ends after an error, so the setting for this one
+    error stays.
     """
     try:
         yield

@@ -475,7 +475,7 @@ def test_mistakes_are_refused(shop: Shop):
         shop.consumer("no/group")
     with pytest.raises(Rejected, match="group="):
         shop.consumer("")
-    with pytest.raises(Rejected, match="needs a topic"):
+    with pytest.raises(Rejected, match="needs at least one topic"):
         Consumer(shop.store, shop.offsets, shop.retries, "billing", {})
     with pytest.raises(Rejected, match="at least 1"):
         shop.consumer().poll(0)

@@ -37,7 +37,7 @@ SHOWN = {
         "<td>created to paid</td><td>0.8</td>",
         "<td>paid to shipped</td><td>5.6</td>",
         "<td>NULL</td><td>1200</td>",
-        "the body is no JSON",
+        "the body is not JSON",
     ],
     "3_who_is_behind": [
         "<td>4478</td><td>5936</td>",

@@ -30,12 +30,12 @@ Examples:
 @store_arguments
 @click.option(
     "--topic", "topics", multiple=True, callback=topic_names,
-    help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so. Left out "
-    "with --key, --since or --until, it is all topics, RocketMQ's own too.",
+    help="A topic; `rmqstore inspect` lists them. Repeatable; 'orders*' means all topics that begin with orders. "
+        "Without it, --key, --since and --until search all topics, RocketMQ's own too.",
 )  # fmt: skip
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
-@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
-@click.option("--limit", "-n", type=click.IntRange(1, 2**62), help="At most so many messages.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this offset in every queue.")
+@click.option("--limit", "-n", type=click.IntRange(1, 2**62), help="Print at most this many messages.")
 @click.option("--tags", callback=chosen_tags, help='Only these tags: "paid", "paid || shipped", or a JSON list.')
 @click.option(
     "--key",
@@ -44,7 +44,7 @@ Examples:
 )
 @since_until
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
-@click.option("--json-lines", is_flag=True, help="One JSON object a line; as --output json-lines.")
+@click.option("--json-lines", is_flag=True, help="One JSON object per line, the same as --output json-lines.")
 @output_options
 def cat(
     stores: tuple[str, ...],
@@ -60,9 +60,9 @@ def cat(
     UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
     if how["since"] is not None and start is not None:
-        raise click.UsageError("--since and --from: give one of them")
+        raise click.UsageError("--since and --from: give only one of them")
     if None not in (how["since"], how["until"]) and how["since"] >= how["until"]:
-        raise click.UsageError("--since is not before --until: no message is between them")
+        raise click.UsageError("--since is not before --until: no message can match")
     if not topics and not how["key"] and how["since"] is how["until"] is None:
         raise click.UsageError("name a topic with --topic, a key with --key, or a time with --since or --until")
     is_named = bool(topics)
@@ -105,7 +105,7 @@ def _printer(
 ) -> Printer | None:
     """None for a JSON array, which is one document.  Raises click.UsageError for several forms."""
     if sum((as_json, json_lines, form is not None, template is not None)) > 1:
-        raise click.UsageError("--json, --json-lines, --output and --format: give one of them")
+        raise click.UsageError("--json, --json-lines, --output and --format: give only one of them")
     if as_json:
         return None
     return Printer("json-lines" if json_lines else form, template, with_topic=with_topic, with_broker=with_broker)
@@ -174,7 +174,7 @@ def _selection(snapshot: SnapshotReader, places: _Places) -> dict[str, Any]:
     known = sorted({number for store in snapshot.stores for name, number in store.queues if name in places.topics})
     if known:
         numbers, names = ", ".join(map(str, known)), ", ".join(map(repr, places.topics))
-        raise click.BadParameter(f"{names} has no queue {places.queue}; it has {numbers}", param_hint="--queue")
+        raise click.BadParameter(f"{names} has no queue {places.queue}; choose one of {numbers}", param_hint="--queue")
     return {"topics": list(places.topics)}
 
 

@@ -21,7 +21,7 @@ _NOW = "rmqstore.now"
 
 
 def chosen_tags(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """The callback of --tags; an empty text, as of a variable that is not set, is no choice."""
+    """The callback of --tags; refuses an empty text, such as that of an unset shell variable."""
     if text is None:
         return ()
     try:
@@ -52,7 +52,7 @@ def topic_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-    """The callback of an option that names topics and may come again; each once."""
+    """The callback of a repeatable option that names topics; duplicates are removed."""
     return tuple(dict.fromkeys(_said_topic(ctx, param, text) for text in given))
 
 
@@ -65,19 +65,19 @@ def _said_topic(ctx: click.Context, param: click.Parameter, text: str) -> str:
 def topics_or_pattern(topics: Sequence[str], pattern: str | None, with_system_topics: bool) -> MeantTopics:
     """The topics of --topic, some of which may have * or ?, and of --pattern.  Raises click.UsageError for both."""
     if topics and pattern is not None:
-        raise click.UsageError("--topic and --pattern: give one of them")
+        raise click.UsageError("--topic and --pattern: give only one of them")
     if pattern is not None:
         return MeantTopics(None, pattern, with_system_topics)
     return MeantTopics.of(topics, with_system_topics=with_system_topics)
 
 
 def name_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The callback of an option that reads NAME=VALUE and may come again."""
+    """The callback of a repeatable option NAME=VALUE."""
     found = []
     for text in given:
         name, sign, value = (whole_text(ctx, param, text) or "").partition("=")
         if not sign or not name:
-            raise click.BadParameter(f"{printable(text)!r}: reads NAME=VALUE")
+            raise click.BadParameter(f"{printable(text)!r}: write NAME=VALUE")
         found.append((name, value))
     return tuple(found)
 

@@ -25,7 +25,7 @@ def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
     if text is None:
         return None
     if re.fullmatch(r"[0-9]{1,9}[smhd]", text) is None:
-        raise click.BadParameter(f"{text!r} is no number with s, m, h or d, such as 72h")
+        raise click.BadParameter(f"{text!r} is not a number with s, m, h or d, such as 72h")
     return parse_levels(text)[0]
 
 
@@ -42,7 +42,7 @@ Example:
     "--older-than",
     metavar="AGE",
     callback=_age_ms,
-    help="Delete log files that were not changed for so long, such as 72h, which is the default.",
+    help="Delete log files that were last changed longer ago than this, such as 72h, the default.",
 )
 @click.option("--force", is_flag=True, help="Delete log files of any age, all but the newest one.")
 @click.option(
@@ -51,7 +51,7 @@ Example:
     type=click.Path(exists=True, dir_okay=False),
     help="The broker's configuration: log paths, fileReservedTime.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @debug_option
 def clean(
     store: str, dry_run: bool, older_than: int | None, force: bool, broker_conf: str | None, as_json: bool
@@ -64,12 +64,12 @@ def clean(
     """
     if force and older_than is not None:
         raise click.UsageError(
-            "--force and --older-than: give one of them; --force deletes log files of any age, all but the newest one,"
-            " and --older-than AGE only those that were not changed for so long"
+            "--force and --older-than: give only one of them; --force deletes log files of any age, all but the "
+            "newest one, and --older-than AGE only log files that were last changed longer ago than AGE"
         )
     config, policy = _settings(broker_conf, older_than)
     if with_found_member(store, config).dledger is not None:
-        raise UnsupportedLayout(store, "a DLedger commitlog: Store.clean deletes files of it, this command does not")
+        raise UnsupportedLayout(store, "has a DLedger commitlog, which this command does not clean: call Store.clean")
     if dry_run:
         plan, was_closed = plan_offline(store, config, policy, force)
     else:
@@ -84,13 +84,15 @@ def clean(
     for line in plan.lines():
         click.echo(printable(line))
     for (group, topic), count in sorted(unread.items(), key=lambda one: -one[1])[:_UNREAD_SHOWN]:
-        click.echo(wrapped("unread      ", f"{group} has not read {counted(count, 'message')} of {topic} that go"))
+        click.echo(
+            wrapped("unread      ", f"{group} has not read {counted(count, 'message')} of {topic} in these files")
+        )
     if len(unread) > _UNREAD_SHOWN:
         click.echo(f"            and {counted(len(unread) - _UNREAD_SHOWN, 'more group')} (--json lists them)")
     if not was_closed:
         click.echo("the store was not closed cleanly: it is recovered first (rmqstore recover --dry-run)")
     if not plan.changes_nothing:
-        click.echo("nothing was deleted; without --dry-run this is done" if dry_run else "deleted")
+        click.echo("nothing was deleted; run without --dry-run to do this" if dry_run else "deleted")
 
 
 def _unread(root: str, config: StoreConfig, log_start: int) -> dict[tuple[str, str], int]:
@@ -100,7 +102,7 @@ def _unread(root: str, config: StoreConfig, log_start: int) -> dict[tuple[str, s
     try:
         (store,) = look_at([(root, *config.named_log_paths())]).stores
     except StoreChanging as changing:
-        click.echo(f"which groups have not read it is not told: {one_line(changing)}", err=True)
+        click.echo(f"cannot tell which groups have not read these messages: {one_line(changing)}", err=True)
         return {}
     found: dict[tuple[str, str], int] = {}
     for key, offsets in consumer_offsets(store.disk, store.path).items():

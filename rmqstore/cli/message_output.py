@@ -35,8 +35,7 @@ _TIMES = ("bornTimestamp", "storeTimestamp", "deliverAt")
 # Room for a time, or for a column beside those of messages; for a time without its year, where room is scarce.
 _TIME_SIZE = 19
 _SHORT_TIME_SIZE = 14
-# A table that has topics, or a column beside those of messages, needs so many columns of a terminal; one that has times
-# and keys so many.
+# Terminal columns that a table needs to show topics or an extra column; and to show times and keys.
 _ROOM_MIN = 110
 _ROOM_FOR_ALL = 72
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\", r"\0": "\0"}
@@ -66,7 +65,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 
 class Template(NamedTuple):
-    """Text with fields in braces: pairs of what stands before a field, and its name ("" at the end)."""
+    """A text with fields in braces, as pairs: the text before a field, and the name of the field ("" at the end)."""
 
     parts: tuple[tuple[str, str], ...]
 
@@ -77,12 +76,12 @@ class Template(NamedTuple):
         parts = []
         for before, name, spec, conversion in string.Formatter().parse(plain):
             if name is not None and (spec or conversion or not _is_field(name)):
-                raise ValueError(f"no field {{{name}}}; there are {', '.join(COLUMNS)} and property.NAME")
+                raise ValueError(f"no field {{{name}}}; choose from {', '.join(COLUMNS)} and property.NAME")
             parts.append((before, name or ""))
         return cls(tuple(parts))
 
     def filled(self, row: Row) -> str:
-        """The text for a message; nothing for what it has not."""
+        """The text for a message; a field that the message does not have is empty."""
         return "".join(before + (_field(row, name) if name else "") for before, name in self.parts)
 
 
@@ -105,14 +104,14 @@ def _field(row: Row, name: str) -> str:
 
 
 class Printer:
-    """Prints batches in one form; what is printed on a terminal cannot steer it."""
+    """Prints batches in one format; the output cannot control a terminal."""
 
     def __init__(
         self, form: Form | None, template: Template | None, *, with_topic: bool, with_broker: bool, more: str = ""
     ) -> None:  # fmt: skip
         """`more`: a column that comes beside those of messages.  Raises click.UsageError for two forms."""
         if form is not None and template is not None:
-            raise click.UsageError("--output and --format: give one of them")
+            raise click.UsageError("--output and --format: give only one of them")
         self._template, self._decoder = template, chosen_decoder()
         self._form: Form = form or "table"
         self._with_topic, self._with_broker, self._more = with_topic, with_broker, more
@@ -121,11 +120,11 @@ class Printer:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that a batch has to have."""
+        """The columns that each batch must have."""
         return _TABLE_COLUMNS if self._form == "table" and self._template is None else COLUMNS
 
     def show(self, batch: pa.RecordBatch) -> None:
-        """Prints the rows of a batch; nothing for none."""
+        """Prints the rows of a batch."""
         if not batch.num_rows:
             return
         if self._form == "json-lines" and self._template is None:
@@ -155,7 +154,7 @@ class Printer:
         if not count:
             click.echo("no messages")
         elif left_out := self._shape().left_out(with_topic=self._with_topic):
-            said = f"no room for {', '.join(left_out)}: a wider terminal, a pipe or -o json-lines has them"
+            said = f"no room for {', '.join(left_out)}: use a wider terminal, a pipe or -o json-lines"
             click.echo(wrapped("", said))
 
     def _bearable(self, text: str) -> str:
@@ -172,7 +171,7 @@ class Printer:
         return written.getvalue()
 
     def _show_bodies(self, batch: pa.RecordBatch) -> None:
-        """Those of a batch; a damaged message has none, and no line."""
+        """Prints the bodies of a batch; a damaged message has no body, and gets no line."""
         sound = batch.filter(batch.column("corruptReason").is_null())
         if not sound.num_rows:
             return
@@ -184,7 +183,7 @@ class Printer:
         sys.stdout.flush()
 
     def _shape(self) -> "_Shape":
-        """The columns of a table that there is room for."""
+        """The columns of the table that fit on the terminal."""
         line_size = cut_size()
         shape = _WIDE
         if line_size is not None and line_size < _ROOM_MIN:
@@ -207,7 +206,7 @@ class Printer:
 
 
 def is_terminal() -> bool:
-    """Whether what is printed goes to a terminal, which it must not steer."""
+    """Whether the output is a terminal, which it must not control."""
     return sys.stdout.isatty()
 
 
@@ -239,7 +238,7 @@ class _Shape(NamedTuple):
         return [name for name, size in parts.items() if not size]
 
     def head(self) -> str:
-        """The first line."""
+        """The header line."""
         topic = f"{'topic':{self.topic}} " if self.topic else ""
         named = (("sent (UTC)", self.sent), ("stored (UTC)", self.stored), ("tags", self.tags), ("keys", self.keys))
         rest = "".join(f"{name:{size}}  " for name, size in named if size)
@@ -283,12 +282,10 @@ def _cell(text: str, size: int, line_size: int | None) -> str:
 
 
 def tell_holes(stores: Iterable[StoreExtent]) -> None:
-    """Says on stderr of each part of a log that no file holds that its messages are in no answer."""
+    """Prints on standard error which bytes of a log no file holds: their messages are missing in the output."""
     for store in stores:
         for first, end in store.log_holes:
-            line = (
-                f"{store.path}: no commitlog file holds bytes {first} to {end}; messages that stood there are left out"
-            )
+            line = f"{store.path}: no commitlog file holds bytes {first} to {end}; messages in these bytes are left out"
             click.echo(printable(line), err=True)
 
 

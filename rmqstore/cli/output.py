@@ -1,4 +1,4 @@
-"""Shared by the commands: arguments, errors on one line, plain tables, JSON, and text that a terminal can bear."""
+"""Shared by the commands: arguments, errors in one line, plain tables, JSON, and text that is safe on a terminal."""
 
 import base64
 import datetime
@@ -42,7 +42,7 @@ _DEBUG = "rmqstore.debug"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # Of these, those that JSON leaves as they are.
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-# Advice that errors give to programs, and the same for the command line.
+# Advice in error messages for Python programs, and its replacement on the command line.
 _OPTIONS_SAID = (
     (
         "on_corrupt_record='skip' leaves such records out, `rmqstore verify` lists them all",
@@ -73,7 +73,7 @@ _OPTIONS_SAID = (
     (', or name all stores one by one (stores={"broker-a": "/data/a"})', ", or name all stores one by one"),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),
 )
-# A cell that is cut keeps so many columns.
+# A cell is never cut below this width.
 CELL_MIN = 12
 _NAMED = re.compile(r"(?P<name>[^/=\\]+)=(?P<path>.+)")
 
@@ -86,7 +86,7 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
 def debug_option(command: Command) -> Command:
     """Adds --debug, which shows the stack of an error."""
     return click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show the stack of an error."
+        "--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show the stack trace of an error."
     )(command)
 
 
@@ -97,16 +97,14 @@ def store_arguments(command: Command) -> Command:
 
 
 class OutputFailed(click.ClickException):
-    """Standard output takes no more, or was closed before the command began: the store has nothing to do with it."""
+    """Standard output cannot be written, or was closed before the command began; not an error of the store."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"standard output cannot be written: {reason}; send it to a place that takes it, > FILE or | less"
-        )
+        super().__init__(f"cannot write to standard output: {reason}; redirect it, with > FILE or | less")
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether it was raised by printing: all that is printed goes through click.echo, its own --help as well."""
+    """Whether printing raised the error: everything is printed by click.echo, --help as well."""
     return any(frame.f_code is click.echo.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
@@ -117,8 +115,7 @@ def _output_failed(error: OSError) -> OutputFailed:
 
 
 def _give_up_dead_streams() -> None:
-    """Leaves no stream whose terminal is gone to the interpreter: what cannot be written at its end is exit status
-    120."""
+    """Detaches streams whose terminal is gone: the interpreter would fail to flush them and exit with status 120."""
     for name in ("stdout", "stderr"):
         try:
             stream = getattr(sys, name, None)
@@ -129,10 +126,10 @@ def _give_up_dead_streams() -> None:
 
 
 class Commands(click.Group):
-    """A group whose commands end with one line for whatever the user can do something about."""
+    """A group of commands that print one line for an error that the user can fix."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Runs the program; does nothing where there is no standard output to say what was done."""
+        """Runs the program; does nothing without a standard output for the result."""
         failed = OutputFailed("it is closed")
         try:
             if getattr(sys, "stdout", None) is not None:
@@ -169,7 +166,7 @@ class Commands(click.Group):
 
 @contextmanager
 def mistakes_in_command() -> Iterator[None]:
-    """Whatever is rejected inside is a mistake in the command itself: exit status 2."""
+    """Turns Rejected inside the block into a usage error: exit status 2."""
     try:
         yield
     except Rejected as mistake:
@@ -177,16 +174,16 @@ def mistakes_in_command() -> Iterator[None]:
 
 
 def whole_text(_ctx: click.Context, _param: click.Parameter, given: str | None) -> str | None:
-    """The callback of an option that is a text: the system hands over any bytes."""
+    """The callback of a text option: checks for UTF-8, as the system passes any bytes."""
     try:
         (given or "").encode()
     except UnicodeEncodeError:
-        raise click.BadParameter(f"{printable(given or '')!r} is no UTF-8: write it in a terminal that is") from None
+        raise click.BadParameter(f"{printable(given or '')!r} is not UTF-8: write it in a UTF-8 terminal") from None
     return given
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error as the command line says it: options by their names here, no line breaks."""
+    """The message of an error on one line, with options named as on the command line."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         advice = next_step(error, missing_right(error.filename))
@@ -195,17 +192,17 @@ def one_line(error: Exception) -> str:
 
 
 def said_here(text: str) -> str:
-    """A line that the package says to all its users, as the command line says it, on one line."""
+    """A message of the package on one line, with options named as on the command line."""
     for said, meant in _OPTIONS_SAID:
         text = text.replace(said, meant)
     return " ".join(printable(text).split())
 
 
 class _Warnings(logging.Handler):
-    """Warnings of the package, each on a line of standard error."""
+    """Prints warnings of the package on standard error, one per line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows one."""
+        """Prints a warning."""
         click.echo(said_here(record.getMessage()), err=True)
 
 
@@ -232,26 +229,26 @@ def given_paths(stores: Sequence[str]) -> Paths:
         if named is None:
             next(reversed(found.values())).append(store)
         elif named["name"] in found:
-            raise click.UsageError(printable(f"{named['name']} is named twice: give each broker's store once"))
+            raise click.UsageError(printable(f"{named['name']} is given twice: give each broker's store once"))
         else:
             found[named["name"]] = [named["path"]]
     return found
 
 
 def tell_open(store: str) -> None:
-    """Says of a plan that it is of a store which a program of this host has open."""
+    """Prints a note if a program of this host has the store of a plan open."""
     if LOCAL.is_locked(join(store, LOCK_FILE)):
-        said = "by another program, such as its broker: this is what a start after a kill right now would do"
+        said = "in another program, such as its broker: the plan shows the start after a kill right now"
         click.echo(wrapped("open        ", f"{said}; without --dry-run it is refused"))
 
 
 def printable(text: str) -> str:
-    """The text with every character that could steer a terminal replaced by U+FFFD."""
+    """The text with each character that could control a terminal replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def escaped(json_text: str) -> str:
-    """The same JSON with every character that could steer a terminal as an escape: they stand in strings only."""
+    """The same JSON, with each character that could control a terminal escaped; they occur in strings only."""
     if json_text.isascii() and "\x7f" not in json_text:
         return json_text
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)

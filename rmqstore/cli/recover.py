@@ -57,14 +57,18 @@ Example:
 @click.command(epilog=_EXAMPLE, short_help="Bring a store in order after a crash.")
 @click.argument("store", metavar="STORE", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Only show the plan; nothing is written.")
-@click.option("--cut", is_flag=True, help="Cut the log at damage in its middle, as RocketMQ does. Messages are lost.")
+@click.option(
+    "--cut",
+    is_flag=True,
+    help="Cut the log at damage in its middle, as RocketMQ does. Messages after the damage are lost.",
+)
 @click.option(
     "--broker-conf",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
     help="The broker's configuration: log paths, delay levels, index or not.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @debug_option
 def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_json: bool) -> None:
     """Bring a store in order after a crash, as a broker does at its start, and close it cleanly.
@@ -95,4 +99,4 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
             click.echo(f"warning: {printable(warning)}")
         click.echo("recovered, and closed cleanly")
     elif not plan.changes_nothing:
-        click.echo("nothing was written; without --dry-run this is done")
+        click.echo("nothing was written; run without --dry-run to do this")

@@ -29,7 +29,7 @@ def _hours(ctx: click.Context, param: click.Parameter, text: str) -> str:
 
 def _file(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     if not text:
-        raise click.BadParameter("is an empty path; name a file, or - for standard output")
+        raise click.BadParameter("is empty; name a file, or - for standard output")
     return text
 
 
@@ -43,22 +43,22 @@ Example:
 @store_arguments
 @click.option(
     "-o", "--output", metavar="FILE", required=True, callback=_file,
-    help="The file to write; one that is there is replaced.  - is standard output.",
+    help="The file to write or replace; - is standard output.",
 )  # fmt: skip
-@click.option("--title", callback=whole_text, help="The heading; by default the names of the brokers.")
+@click.option("--title", callback=whole_text, help="The title of the page; by default the names of the brokers.")
 @click.option(
     "--top", type=click.IntRange(1, 50), default=10, show_default=True, metavar="N",
-    help="So many topics have lines of their own in the plot of the traffic.",
+    help="The number of topics with a separate line in the traffic plot.",
 )  # fmt: skip
-@click.option("--no-traffic", is_flag=True, help="Do not read all messages: no traffic over time, no sizes.")
-@click.option("--no-verify", is_flag=True, help="Do not check the store for damage, which reads all of it.")
+@click.option("--no-traffic", is_flag=True, help="Do not read all messages: leave out traffic over time and sizes.")
+@click.option("--no-verify", is_flag=True, help="Do not check the store for damage; the check reads the whole store.")
 @click.option(
     "--file-reserved-hours", type=click.IntRange(1, 24 * 3650), default=72, show_default=True, metavar="HOURS",
     help="The broker's fileReservedTime, for the forecast of expiry.",
 )  # fmt: skip
 @click.option(
     "--delete-when", default="04", show_default=True, metavar="HOURS", callback=_hours,
-    help="The broker's deleteWhen: hours of the day, with ; between.",
+    help="The broker's deleteWhen: hours of the day, separated by ;.",
 )  # fmt: skip
 def report(stores: tuple[str, ...], output: str, title: str | None, delete_when: str, **given: Any) -> None:
     """Write one HTML file that shows a store: traffic, sizes, lag, what waits, transactions, disk, damage.
@@ -75,7 +75,9 @@ def report(stores: tuple[str, ...], output: str, title: str | None, delete_when:
     held = [path for store in snapshot.stores for path in (store.path, *store.extra_logs)]
     path = None if output in _STANDARD_OUTPUT else output_path(output, held)  # refused before anything takes long
     if path is None and is_terminal():
-        raise click.UsageError("-o -: a page is nothing for a terminal; name a file, or send it on with > or |")
+        raise click.UsageError(
+            "-o -: standard output is a terminal, which cannot show the page; name a file, or redirect it with > or |"
+        )
     wishes = Wishes(
         title or "RocketMQ store of " + ", ".join(store.broker_name for store in snapshot.stores),
         time.time_ns() // 1_000_000, f"rmqstore {__version__}", top=given["top"],
@@ -88,7 +90,7 @@ def report(stores: tuple[str, ...], output: str, title: str | None, delete_when:
     else:
         replace_output(path, page)
     for each in figures.missing:
-        click.echo(printable(f"not read of {each.broker}, {each.part}: {each.reason}"), err=True)
+        click.echo(printable(f"{each.broker}: {each.part} could not be read: {each.reason}"), err=True)
     said = f"{byte_size(len(page))}, {_summary(figures)}"
     click.echo(said if path is None else f"{printable(path)}: {said}", err=path is None)
 

@@ -33,21 +33,24 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLE, short_help="Print the newest messages, and with -f those that come.")
+@click.command(epilog=_EXAMPLE, short_help="Print the newest messages, and with -f new ones as they arrive.")
 @store_arguments
 @click.option(
     "--topic", "topics", multiple=True, callback=topic_names,
-    help="Only this topic; may come again, and 'orders*' is all that begin so.  By default all but RocketMQ's own.",
+    help="Only this topic; repeatable; 'orders*' means all topics that begin with orders.  By default all but "
+        "RocketMQ's own.",
 )  # fmt: skip
-@click.option("--include-system-topics", is_flag=True, help="RocketMQ's own as well: retries, dead letters and such.")
 @click.option(
-    "--pattern", callback=regular_expression, help="Only topics whose whole name fits this regular expression."
+    "--include-system-topics", is_flag=True, help="Include RocketMQ's own topics: retries, dead letters and such."
+)
+@click.option(
+    "--pattern", callback=regular_expression, help="Only topics whose whole name matches this regular expression."
 )
 @click.option(
     "-n", "--lines", "count", type=click.IntRange(0, 10**6), default=10, show_default=True,
-    help="So many of the newest messages first.",
+    help="Print this many of the newest messages first.",
 )  # fmt: skip
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Continue with new messages until Ctrl-C.")
 @click.option("--tags", callback=chosen_tags, help='Only these tags: "paid", "paid || shipped".')
 @click.option("--key", callback=chosen_keys, help='Only messages with this key or message id; "a || b".')
 @output_options

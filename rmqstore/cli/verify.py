@@ -32,9 +32,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLE, short_help="Check a whole store for damage.")
 @store_arguments
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @body_limit_option
-@click.option("--quiet", is_flag=True, help="Leave the notes out; damage is always shown.")
+@click.option("--quiet", is_flag=True, help="Do not show notes; damage is always shown.")
 @click.pass_context
 def verify(ctx: click.Context, stores: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Check records, queue entries, index items and small files against each other.

@@ -1,4 +1,4 @@
-"""Arguments and fields checked by their annotations: one rule for every public call, so that none is forgotten.
+"""Checks the arguments of public calls, and fields of dataclasses, by their annotations.
 
 Known are str, int, bool, float, words (Literal), several texts (Sequence[str]), tuples and tables of texts, mappings,
 classes and protocols, several things of a class, functions, and None beside any of them.  Other annotations (paths,
@@ -25,7 +25,7 @@ _TEXTS = "text, or several texts"
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with a check of its arguments, by their annotations, before it runs.  It raises WrongType and
+    """The function, with its arguments checked by their annotations before it runs.  It raises WrongType and
     Rejected, which name the argument, with nothing done.
 
     Takes about 0.5 us a call: the functions that every put goes through check their arguments in their own way.

@@ -47,11 +47,11 @@ class LedgerConfig:
     def _mistakes(self) -> list[str]:
         found = []
         if not re.fullmatch(r"[A-Za-z][0-9]{1,9}", self.self_id):
-            found.append(f"self_id={self.self_id!r}: a letter and a number, as n0")
+            found.append(f"self_id={self.self_id!r}: write a letter and a number, such as n0")
         if not 0 < self.index_file_size < 2**31 or self.index_file_size % INDEX_UNIT.size:
             found.append(f"index_file_size={self.index_file_size}: a multiple of {INDEX_UNIT.size} below 2 GiB")
         if len({*self.data_paths}) < len(self.data_paths) or not all(map(str.strip, self.data_paths)):
-            found.append(f"data_paths={self.data_paths!r}: directories, each once")
+            found.append(f"data_paths={self.data_paths!r}: name each directory once")
         if self.checkpoint_interval_ms < 1:
             found.append(f"checkpoint_interval_ms={self.checkpoint_interval_ms}: at least 1")
         return found
@@ -63,6 +63,6 @@ def ledger_of_broker(pairs: Mapping[str, str]) -> dict[str, Any]:
         return {}
     peers = [peer for peer in pairs.get("dLegerPeers", "").split(";") if peer.strip()]
     if len(peers) > 1:
-        raise Rejected(f"dLegerPeers names {len(peers)} members: only a group of one can be opened")
+        raise Rejected(f"dLegerPeers names {len(peers)} members: only a group with one member can be opened")
     paths = tuple(path.strip() for path in pairs.get("storePathDLedgerCommitLog", "").split(",") if path.strip())
     return {"dledger": LedgerConfig(self_id=pairs.get("dLegerSelfId", "n0"), data_paths=paths)}

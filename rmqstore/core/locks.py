@@ -1,4 +1,4 @@
-"""Locks that stay right whatever exception comes while they are used (Ctrl-C at any line, say).
+"""Locks that stay correct if an exception interrupts their use at any line, such as Ctrl-C.
 
 Python's `Condition` and `Event` do not: they are written in Python, and an exception between the taking of their inner
 lock and the return of their `__enter__` leaves it taken for ever.  What is here rests on the interpreter's own locks.
@@ -10,21 +10,21 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wakes one thread that waits, or will wait: a ring is kept until it is heard, and several count as one.  Any
-    thread may ring."""
+    """Wakes one thread that waits, or the next one that will wait.  Several rings before a wait count as one.
+    Any thread may ring."""
 
     def __init__(self) -> None:
         self._silence = threading.Lock()  # free: it was rung
         self._silence.acquire()
 
     def ring(self) -> None:
-        """Has a `wait` that is under way, or else the next one, return at once.  Cheap."""
+        """Makes the current `wait`, or else the next one, return at once.  Cheap."""
         if self._silence.locked():
             with suppress(RuntimeError):  # somebody else rang just now
                 self._silence.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it was rung since the last wait, or within the time from now on."""
+        """Waits for a ring; True if it rang since the last wait, or rings within the time."""
         return self._silence.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0))
 
 

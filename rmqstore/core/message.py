@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 class Message:
     """A message to put.
 
-    `keys` are the KEYS property: one string (keys with spaces between) or several.  `properties` are any others, and
-    win over nothing: TAGS, KEYS and WAIT stand here by their own names.  A property whose value is None is an absent
-    one.  `born_timestamp_ms` and `born_host` default to the time of the put and the store's own address.
-    `wait_store_ok` False: the put does not wait for the disk.
+    - `keys`: the KEYS property, as one string with spaces between keys, or as several strings.
+    - `properties`: all other properties.  They never override `tags`, `keys` or `wait_store_ok`, which are stored as
+      TAGS, KEYS and WAIT.  A property whose value is None is left out.
+    - `born_timestamp_ms` and `born_host`: by default the time of the put and the store's own address.
+    - `wait_store_ok`: with False the put does not wait for the disk.
 
-    Types are looked at by the put: one that is wrong ends in WrongType, which names the field.  Whatever holds bytes is
-    taken for a body.
+    The put checks the types: a wrong type raises WrongType, which names the field.  Any bytes-like object is a body.
     """
 
     topic: str  #: 1 to 127 of letters, digits and `%|_-`
@@ -39,7 +39,7 @@ class Message:
     wait_store_ok: bool = True  #: whether the put waits for the disk
 
     def __repr__(self) -> str:
-        """One line, and not all of a large body."""
+        """One line; a large body is cut."""
         fields = [f"{self.topic!r}, {_short(self.body)}"]
         fields += [
             f"{name}={getattr(self, name)!r}" for name, default in _DEFAULTS.items() if getattr(self, name) != default
@@ -83,12 +83,13 @@ class PutStatus(enum.Enum):
 
 
 class PutResult(NamedTuple):
-    """The answer to a put.  Offsets are -1 and the id is empty where nothing was stored.
+    """The answer to a put.  If nothing was stored, offsets are -1 and `msg_id` is empty.
 
-    `physical_offset` is the first record's place in the commitlog, `size` the bytes of all records, `queue_offset` the
-    first message's; `msg_id` is the offset message id (which is never the unique key of the message), for a batch those
-    of all its messages with commas between, as RocketMQ has it.  `reason` says in words why the status is another than
-    PUT_OK.
+    - `physical_offset`: the commitlog offset of the first record; `size`: the bytes of all records.
+    - `queue_offset`: that of the first message.
+    - `msg_id`: the offset message id, never the unique key.  Of a batch it holds the ids of all messages, separated by
+      commas, as in RocketMQ.
+    - `reason`: why the status is not PUT_OK.
     """
 
     status: PutStatus  #: RocketMQ's word for the outcome
@@ -110,15 +111,16 @@ class PutResult(NamedTuple):
         return tuple(self.msg_id.split(",")) if self.msg_id else ()
 
     def raise_for_status(self) -> "PutResult":
-        """The answer itself, if it is PUT_OK.  Raises PutFailed for every other one, also for FLUSH_DISK_TIMEOUT, where
-        the message is stored and nobody knows yet whether it is on the disk.
+        """The answer itself if its status is PUT_OK.  Raises PutFailed for any other status.
+
+        With FLUSH_DISK_TIMEOUT the message is stored, but it is not known yet whether it is on the disk.
         """
         if self.status is not PutStatus.PUT_OK:
             raise PutFailed(self)
         return self
 
     def __repr__(self) -> str:
-        """One line, without the ids, of which a batch has many."""
+        """One line, without the ids: a batch may have many."""
         if not self.is_stored:
             return f"PutResult({self.status.name}{f', {self.reason}' if self.reason else ''})"
         what = f"{self.message_count} message{'' if self.message_count == 1 else 's'} of {self.size} bytes"
@@ -147,7 +149,7 @@ class GetStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """The answer to a read: `next_offset` is where the next read begins, the bounds are the queue's at that moment."""
+    """The answer to a read: the next read begins at `next_offset`; the bounds are those of the queue at that moment."""
 
     status: GetStatus  #: RocketMQ's word for the outcome
     next_offset: int  #: where the next read begins

@@ -1,7 +1,7 @@
-"""Text that a store holds, made harmless: for HTML, for JSON inside of HTML, and for the eyes of whoever reads it.
+"""Escapes text from a store for HTML, for JSON in HTML, and for readers.
 
-Names of topics, groups, hosts, keys and files are whatever a client or the disk says.  None of them may become markup,
-change the direction of what stands around it, or look like another name by characters that cannot be seen.
+Clients and disks choose the names of topics, groups, hosts, keys and files.  No name may become markup, change the
+writing direction of the text around it, or look like another name because of invisible characters.
 """
 
 import html
@@ -31,10 +31,10 @@ class VisiblePart(NamedTuple):
 
 
 def pieces(text: str, shown_max: int = SHOWN_MAX) -> Iterator[VisiblePart]:
-    """The text in parts of which all can be seen: control characters, those that turn the direction of writing, other
-    invisible ones, half characters and unusual spaces become `\\u202E`.
+    """The text in visible parts.  Escapes such as `\\u202E` replace invisible characters: control characters, lone
+    surrogates, unusual spaces and those that change the writing direction.
 
-    At most `shown_max` characters; of a longer one the rest is counted.
+    At most `shown_max` characters; the number of the others is added at the end.
     """
     room, taken, run, is_escape = shown_max, 0, list[str](), False
     for character in text:
@@ -60,12 +60,12 @@ def _escape(character: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text as `pieces` has it, in one."""
+    """The parts of `pieces` as one text."""
     return "".join(piece.text for piece in pieces(text))
 
 
 def text_html(text: str, shown_max: int = SHOWN_MAX) -> str:
-    """The text as HTML: no markup of its own, cut off from the direction of what stands around it."""
+    """The text as escaped HTML, with a writing direction of its own."""
     if text.isascii() and text.isprintable() and len(text) <= shown_max:
         return html.escape(text)
     parts = (
@@ -90,7 +90,7 @@ def _values(column: "pa.ChunkedArray") -> list[Any]:
 
 
 def notebook_html(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], count: int) -> str:
-    """A cell of a notebook: a line, a table of the first rows, and how many of `count` rows are left out."""
+    """HTML for a notebook cell: a caption, a table of the first rows, and how many of `count` rows are left out."""
     head = "".join(f"<th>{text_html(each)}</th>" for each in heads)
     shown = rows[:_CELL_ROWS]
     lines = [f"<tr>{''.join(f'<td>{_cell_html(value)}</td>' for value in row)}</tr>" for row in shown]
@@ -108,6 +108,6 @@ def _cell_html(value: Any) -> str:
 
 
 def script_json(document: Any) -> str:
-    """JSON that may stand in a script element: nothing in it ends the element, or begins a comment."""
+    """JSON for a script element: nothing in it ends the element or begins a comment."""
     text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return _IN_SCRIPT_FOUND.sub(lambda found: _IN_SCRIPT[found[0]], text)

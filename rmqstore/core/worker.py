@@ -1,4 +1,4 @@
-"""One named background thread around a `step()`, so that tests call the step and need no thread."""
+"""A named background thread that calls `step()`; tests call the step without a thread."""
 
 import threading
 from collections.abc import Callable
@@ -12,8 +12,8 @@ Step = Callable[[], float | None]
 class Worker:
     """Calls `step` again and again in a daemon thread.
 
-    `step` returns after how many seconds it wants to be called again at the latest: 0 is at once, None is only when
-    `wake` is called.  An exception from it ends the thread: `failure` holds it and `on_failure` is told, once.
+    `step` returns the seconds until its next call: 0 means at once, None means not before `wake`.  An exception from
+    `step` ends the thread: `failure` holds the exception, and `on_failure` is called once.
     """
 
     def __init__(self, name: str, step: Step, on_failure: Callable[[str, BaseException], None]) -> None:
@@ -46,7 +46,7 @@ class Worker:
                 self._on_failure(self.name, failure)
 
     def wake(self) -> None:
-        """Has `step` called soon, however long it wanted to wait.  Cheap; any thread."""
+        """Calls `step` soon, even if it returned a long wait.  Cheap; any thread."""
         self._bell.ring()
 
     def stop(self) -> None:

@@ -65,7 +65,7 @@ class MemoryEntryStore:
     def append(self, bodies: Sequence[bytes], term: int, hook: Hook | None = None) -> list[Entry]:
         """As EntryStore."""
         if term < self.end_term:
-            raise Rejected(f"term {term}: the last entry is of term {self.end_term}")
+            raise Rejected(f"term {term}: the last entry has term {self.end_term}, which is newer")
         made = []
         for body in bodies:
             index, changed = self.end_index + 1, bytearray(body)

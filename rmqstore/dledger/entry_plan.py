@@ -20,8 +20,8 @@ from rmqstore.records.batch import EntryHeads
 
 _FILE_COUNT = 3  # Java: DLedgerMmapFileStore.recover
 _HINT = (
-    "another node may have what stood there; on_middle_damage='cut' drops everything from there on, sound entries too, "
-    "as DLedger does"
+    "another node may have the damaged entries; on_middle_damage='cut' deletes everything from the damage on, "
+    "undamaged entries too, as DLedger does"
 )
 
 
@@ -44,7 +44,7 @@ def plan_entries(fs: FileSystem, files: FileSequence, index: EntryIndex, *, must
     """
     begin = _begin(files, index)
     if begin is None:
-        return EntryPlan(files.start, files.start, (), "no entry is in the data")
+        return EntryPlan(files.start, files.start, (), "the data files hold no entry")
     data = EntryFiles(files, begin, files.end)
     starts = data.starts
     number = max(len(starts) - _FILE_COUNT, 0)
@@ -120,7 +120,7 @@ def _ended(fs: FileSystem, data: EntryFiles, plan: EntryPlan, resume: int, must_
         space.close()
     if must_refuse and not is_tear:
         path = data.files.path_of(plan.end)
-        reason = f"{plan.reason}, and another entry is at {resume} of the log; {_HINT}"
+        reason = f"{plan.reason}, but another entry follows at offset {resume} of the log; {_HINT}"
         raise StoreDamaged(path, plan.end % size, reason)
     return plan
 

@@ -28,7 +28,7 @@ def require_body(body: object, file_size: int) -> bytes:
         raise WrongType("body", shown(body), "bytes")
     plain = bytes(body)
     if len(plain) + ENTRY_HEAD.size + ENTRY_BLANK.size > file_size:
-        raise Rejected(f"a body of {len(plain)} bytes: data files have {file_size}")
+        raise Rejected(f"a body of {len(plain)} bytes does not fit into data files of {file_size} bytes")
     return plain
 
 
@@ -42,7 +42,7 @@ def require_entry(entry: object, file_size: int) -> Entry:
         require_number(name, getattr(entry, name), -_WORD_MAX - 1, _WORD_MAX)
     body = require_body(entry.body, file_size)
     if require_number("magic", entry.magic, -_WORD_MAX, _WORD_MAX) != dledger.MAGIC_MESSAGE:
-        raise Rejected(f"entry {entry.index}: magic {entry.magic} is no entry's of this generation")
+        raise Rejected(f"entry {entry.index}: magic {entry.magic} is not that of an entry of this format")
     if entry.body_crc not in (0, masked_crc32(body)):
         raise Rejected(f"entry {entry.index}: wrong CRC of its body")
     return entry
@@ -53,8 +53,8 @@ def require_fit(entry: Entry, file_size: int) -> None:
     room = file_size - entry.offset % file_size
     if entry.size + ENTRY_BLANK.size > room:
         raise Rejected(
-            f"entry {entry.index} of byte {entry.offset}: its {entry.size} bytes and a blank do not fit into the "
-            f"{room} that the file has there"
+            f"entry {entry.index} of byte {entry.offset}: its {entry.size} bytes and a blank entry do not fit into "
+            f"the {room} bytes that the file has left"
         )
 
 

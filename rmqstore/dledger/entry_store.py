@@ -204,7 +204,9 @@ class EntryStore:
             raise Rejected(f"entry {entry.index} of term {entry.term}: the last entry is of term {self.end_term}")
         self._require_room()
         if self.end_index < 0 and entry.index:
-            raise Rejected(f"entry {entry.index}: entry 0 comes first; `truncate` begins a log elsewhere")
+            raise Rejected(
+                f"entry {entry.index}: an empty log takes entry 0 first; `truncate` begins it at another entry"
+            )
         self._require_place(entry)
         self._note_term(entry.term)
         self._take(entry)
@@ -246,7 +248,7 @@ class EntryStore:
             return False
         before = self.get(entry.index - 1) if entry.index > begin else None
         if before is not None and entry.term < before.term:
-            raise Rejected(f"entry {entry.index} of term {entry.term}: the one before is of term {before.term}")
+            raise Rejected(f"entry {entry.index} of term {entry.term}: the previous entry has term {before.term}")
         if entry.index > end:
             self._require_place(entry)
             return False
@@ -255,7 +257,7 @@ class EntryStore:
             raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {held.offset}")
         is_same = replace(held, body_crc=0, chain_crc=0) == replace(entry, body_crc=0, chain_crc=0)
         if not is_same and entry.index == self.committed_index:
-            raise Rejected(f"entry {entry.index}: the group agreed on another one")
+            raise Rejected(f"entry {entry.index}: the group agreed on a different entry")
         return is_same
 
     def _require_place(self, entry: Entry) -> None:
@@ -283,7 +285,7 @@ class EntryStore:
         found = read_entry(self._files.read(offset, size), 0)
         if not isinstance(found, Entry) or (found.index, found.offset, found.size) != (index, offset, size):
             path = self._files.path_of(offset) if self._files.holds(offset) else self.node.data
-            raise StoreDamaged(path, offset % self._files.file_size, f"no entry {index} stands there")
+            raise StoreDamaged(path, offset % self._files.file_size, f"entry {index} is not at its place in the log")
         if found.body_crc and found.body_crc != masked_crc32(found.body):
             raise StoreDamaged(self._files.path_of(offset), offset % self._files.file_size, WRONG_BODY)
         return found
@@ -428,7 +430,7 @@ class EntryStore:
 
     def _require_room(self) -> None:
         if self._space.is_full:
-            raise NotNow("the disk is full; `clean`, or make room there")
+            raise NotNow("the disk is full; call `clean`, or free space on it")
 
     def _save(self) -> None:
         save_committed(self._fs, self.node, self.committed_index, self.end_index)

@@ -17,7 +17,7 @@ from rmqstore.formats.dledger import ENTRY_HEAD, ENTRY_MAGICS, INDEX_UNIT
 
 # So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
 _PENDING_MAX = 1024 * 1024
-_HINT = "move the directory of the index away: it is made again from the data"
+_HINT = "move the index directory away: it is built again from the data"
 
 Units = npt.NDArray[np.void]
 
@@ -166,7 +166,7 @@ def require_index(fs: FileSystem, node: LedgerNode) -> None:
     listed = stored_files(fs, path)
     size = max((file.size for file in listed), default=INDEX_UNIT.size)
     if size % INDEX_UNIT.size:
-        reason = f"the file has {size} bytes, no multiple of a unit's {INDEX_UNIT.size}"
+        reason = f"the file has {size} bytes, which is not a multiple of {INDEX_UNIT.size}"
         raise StoreDamaged(listed[0].path, size, f"{reason}; {_HINT}")
     listed_sequence(fs, [path], size)
 

@@ -65,7 +65,11 @@ class FoundMember(NamedTuple):
         self._require_whole(plan)
         _, newest = last_entry(plan.heads)
         if max(newest, self.term.number) >= TERM_MAX:
-            raise StoreDamaged(self.node.directory, 0, f"its term is {max(newest, self.term.number)}: none can follow")
+            raise StoreDamaged(
+                self.node.directory,
+                0,
+                f"term {max(newest, self.term.number)} is the largest that DLedger has: no new term can start",
+            )
 
     def _require_new(self, plan: RecoveryPlan) -> None:
         """Raises StoreDamaged where no file of data is there, and something tells that there was one."""
@@ -74,9 +78,11 @@ class FoundMember(NamedTuple):
         if stored_files(self.fs, index):
             tells.append(index)
         if self.term.number and tells and self.config.on_middle_damage != "cut":
-            hint = "say data_paths as they were; on_middle_damage='cut' goes on without the entries"
+            hint = "give the data_paths of before; on_middle_damage='cut' continues without the entries"
             raise StoreDamaged(
-                self.config.log_paths[0], 0, f"no file of data is there, and {tells[0]} tells of entries; {hint}"
+                self.config.log_paths[0],
+                0,
+                f"there is no data file, but {tells[0]} shows that there were entries; {hint}",
             )
 
     def _require_whole(self, plan: RecoveryPlan) -> None:
@@ -145,16 +151,16 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     term = load_term(fs, node)
     if old and not files and not settings.converts and not term.number:
         raise NotAStore(
-            root, f"has an ordinary commitlog, {old[0]}; open it without dledger=, or say LedgerConfig(converts=True) "
-            "to go on in a DLedger log after it, which only brokers in DLedger mode open afterwards",
+            root, f"has an ordinary commitlog, {old[0]}; open it without dledger=, or set "
+                "LedgerConfig(converts=True) to continue in a DLedger log, which only brokers in DLedger mode can open",
         )  # fmt: skip
     if term.voted_for != settings.self_id and not settings.takes_over and _has_entries(fs, files):
-        voted = f"the member voted for {term.voted_for!r} in term {term.number}, so its group has others"
+        voted = f"the member voted for {term.voted_for!r} in term {term.number}, so its group has other members"
         if term.voted_for is None:
-            voted = f"it has entries, and {TERM_FILE} names no vote of its own: its group may have others"
+            voted = f"it has entries, and {TERM_FILE} names no vote for itself: its group may have other members"
         raise Rejected(
-            f"{node.directory}: {voted}, which may have agreed on other entries at its end; "
-            "LedgerConfig(takes_over=True) goes on alone with what it has"
+            f"{node.directory}: {voted}, which may have agreed on different last entries; "
+            "LedgerConfig(takes_over=True) continues alone with the entries of this member"
         )
     return FoundMember(fs, node, settings, placed, term, bool(files))
 
@@ -167,8 +173,11 @@ def _taken_for_agreed(found: FoundMember, plan: RecoveryPlan) -> list[str]:
     committed, (last, _) = noted_committed(found.fs, found.node), last_entry(plan.heads)
     if last <= committed or found.settings.takes_over:
         return []
-    told = f"{last - committed} entries, up to entry {last}, are taken for agreed on; its checkpoint says {committed}"
-    return [f"{found.node.directory}: {told}. So it is where this member is alone: if its group has others, ask them"]
+    told = (
+        f"{last - committed} entries, up to entry {last}, are taken as agreed on by the group; the checkpoint of "
+        f"the member says {committed}"
+    )
+    return [f"{found.node.directory}: {told}. This is right if the group has no other member: if it has, ask them"]
 
 
 def _require_apart(fs: FileSystem, path: str, root: str, node: LedgerNode) -> None:
@@ -176,14 +185,14 @@ def _require_apart(fs: FileSystem, path: str, root: str, node: LedgerNode) -> No
     rooms = (LOG_ROOM, CONFIG_ROOM, INDEX_ROOM, *QUEUE_ROOMS)
     taken = (root, node.directory, join(node.directory, INDEX_ROOM), *(join(root, room) for room in rooms))
     if fs.real_path(path) in map(fs.real_path, taken):
-        raise NotAStore(path, "is this store's for other files; data_paths name directories of the data alone")
+        raise NotAStore(path, "holds other files of this store; data_paths must name directories for data files alone")
 
 
 def _require_own(fs: FileSystem, path: str, node: LedgerNode) -> None:
     """Raises NotAStore for the data of a member in another root, whose term and votes stand there."""
     other = LedgerNode(directory_of(path))
     if fs.real_path(other.directory) != fs.real_path(node.directory) and term_of(fs, other) is not None:
-        raise NotAStore(path, f"belongs to the DLedger member in {other.directory}; open the root above that")
+        raise NotAStore(path, f"belongs to the DLedger member in {other.directory}; open the root above that directory")
 
 
 def _has_entries(fs: FileSystem, files: Sequence[StoredFile]) -> bool:
@@ -196,11 +205,11 @@ def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
     listed = stored_files(fs, path)
     found = wrapped_files(fs, path)
     if listed and not found:
-        raise NotAStore(path, "holds files that are no DLedger's, though dledger= says that its data are there")
+        raise NotAStore(path, "holds files that are not DLedger data, although dledger= names it as a data directory")
     for file in [each for each in found if each.size][:1]:
         data = read_part(fs, file.path, 0, LOOKED_AT)
         if is_entry(data, file.start) and not begins_with_message(data, file.start):
-            raise NotAStore(path, "holds entries that are no messages: the log of another program's group")
+            raise NotAStore(path, "holds entries that are not messages: the log of another program")
     return found
 
 

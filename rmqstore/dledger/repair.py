@@ -56,8 +56,8 @@ def require_no_hole(files: FileSequence, begin: int, *, may_lack: bool) -> None:
     starts = [start for start in files.starts if start >= begin]
     for start, after in pairwise(starts):
         if after - start != files.file_size and not may_lack:
-            hint = "on_middle_damage='cut' goes on with what there is"
-            reason = f"no file of data holds {start + files.file_size} to {after} of the log; {hint}"
+            hint = "on_middle_damage='cut' continues with the remaining entries"
+            reason = f"no data file holds bytes {start + files.file_size} to {after} of the log; {hint}"
             raise StoreDamaged(files.path_of(after), 0, reason)
 
 
@@ -86,11 +86,11 @@ def _require_whole(data: EntryFiles) -> None:
         if isinstance(found, EntryStretch):
             wrong = found.out_of_order(last, term)
             if wrong.any():
-                offset, reason = int(found.offsets[np.argmax(wrong)]), "the entry does not follow the one before it"
+                offset, reason = int(found.offsets[np.argmax(wrong)]), "the entry does not follow the previous entry"
             last, term = int(found.heads["index"][-1]), int(found.heads["term"][-1])
         if reason:
             path = data.files.path_of(offset)
-            reason += "; the index of entries is lost, and made again only from data that are whole"
+            reason += "; the index of entries is lost, and can be built again only from undamaged data"
             raise StoreDamaged(path, offset % data.files.file_size, reason)
 
 

@@ -44,8 +44,12 @@ def require_own_directory(fs: FileSystem, node: LedgerNode) -> None:
         foreign += [join(room, each.name) for each in held if each.is_directory or parse_start(each.name) is None]
     if foreign:
         below = " and ".join(other.directory for other in nodes_below(fs, node.directory))
-        hint = f"its nodes are {below}" if below else "give an empty directory, or that of a node"
-        raise NotAStore(node.directory, f"has {foreign[0]}, which is no DLedger node's; {hint}")
+        hint = (
+            f"the directories of its nodes are {below}"
+            if below
+            else "give an empty directory, or the directory of a node"
+        )
+        raise NotAStore(node.directory, f"has {foreign[0]}, which does not belong to a DLedger node; {hint}")
 
 
 def require_alone(node: LedgerNode) -> None:
@@ -56,8 +60,8 @@ def require_alone(node: LedgerNode) -> None:
         raise StoreInUse(node.directory, f"process {process} has its files mapped, as a running DLedger node has")
     if owner is not None:
         raise StoreInUse(
-            node.directory, f"user {owner} owns it, and only they and root see whether a DLedger node of theirs has "
-            "its files mapped: open it as one of them",
+            node.directory, f"user {owner} owns it, and only that user and root can see whether a DLedger node has its "
+                "files mapped: open it as one of these users",
         )  # fmt: skip
 
 
@@ -74,8 +78,11 @@ def load_term(fs: FileSystem, node: LedgerNode) -> Term:
         return found
     path = join(node.directory, TERM_FILE)
     if fs.exists(path):
-        hint = f"its newest entries and other members tell the term; write currTerm=TERM and voteLeader={node.self_id}"
-        raise StoreDamaged(path, 0, f"says no term: {hint}")
+        hint = (
+            f"find the term in its newest entries or at other members; then write currTerm=TERM and "
+            f"voteLeader={node.self_id}"
+        )
+        raise StoreDamaged(path, 0, f"names no term: {hint}")
     return Term(0, None)
 
 
@@ -83,11 +90,11 @@ def require_term_of(node: LedgerNode, term: Term, newest: int) -> None:
     """Raises StoreDamaged where the node has entries of a `newest` term that its own file does not reach: that is gone
     or an older one, and the node may have voted since."""
     if term.number < newest:
-        hint = f"write currTerm={newest} and voteLeader=, or whom it voted for, as the other members tell"
+        hint = f"write currTerm={newest} and voteLeader= with the vote of the node, which the other members know"
         raise StoreDamaged(
             join(node.directory, TERM_FILE),
             0,
-            f"says term {term.number}, and the node has entries of term {newest}: {hint}",
+            f"says term {term.number}, but the node has entries of term {newest}: {hint}",
         )
 
 
@@ -100,8 +107,8 @@ def require_committed(fs: FileSystem, node: LedgerNode, last: int, *, may_lack: 
     """Raises StoreDamaged where the data end with entry `last`, and more was agreed on, unless it `may_lack`."""
     committed = load_committed(fs, node)
     if committed > last and not may_lack:
-        hint = "on_middle_damage='cut' goes on with what there is"
-        reason = f"the group agreed on entry {committed}, and the data end with entry {last}; {hint}"
+        hint = "on_middle_damage='cut' continues with the remaining entries"
+        reason = f"the group agreed on entry {committed}, but the data end with entry {last}; {hint}"
         raise StoreDamaged(join(node.directory, CHECKPOINT_FILE), 0, reason)
 
 

@@ -160,7 +160,7 @@ class Consumer:
                 f"group={group!r}: letters, digits, % | _ -, at most {255 - len(names.RETRY_PREFIX)} of them"
             )
         if not subscriptions:
-            raise Rejected("a consumer needs a topic")
+            raise Rejected("a consumer needs at least one topic")
         self.group = group
         self.retry_topic = names.RETRY_PREFIX + group
         self.moves: deque[OffsetMove] = deque(maxlen=_MOVES_KEPT)  # the newest last
@@ -269,7 +269,7 @@ class Consumer:
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
         """Goes on at another offset of a queue; committed with the next `commit`.  Raises Rejected."""
         if topic not in self._tags:
-            raise Rejected(f"{topic!r} is not consumed: one of {', '.join(self._tags)}")
+            raise Rejected(f"{topic!r} is not consumed: choose one of {', '.join(self._tags)}")
         queue_id = arguments.integer("queue_id", queue_id, 0, arguments.I32_MAX)
         offset = arguments.integer("offset", offset, 0)
         self._forget_deleted()

@@ -90,7 +90,7 @@ class StoreCondition:
 
     def why_unavailable(self) -> str:
         """Why puts are refused, in words."""
-        return "; ".join(self.health().reasons) or "it is being closed"
+        return "; ".join(self.health().reasons) or "the store is being closed"
 
     def stuck_reason(self) -> str:
         """Where dispatch stands, and why it does not go on, if so."""
@@ -444,7 +444,7 @@ class Engine:
 
     def _why_unavailable(self) -> str:
         if self.follows:
-            return f"this store follows {self.follows}: put it there"
+            return f"this store is a replica of {self.follows}: put the message there"
         return self.condition.why_unavailable()
 
     def _flush_for_retention(self) -> bool:

@@ -291,7 +291,7 @@ class Store:
         """The store's figures since it was opened.  Raises Rejected where the configuration has switched it off."""
         self._engine.ownership.require_process()
         if self._engine.statistics is None:
-            raise Rejected("this store counts nothing: statistics=False")
+            raise Rejected("this store keeps no statistics: open it without statistics=False")
         return self._engine.statistics.snapshot()
 
     @checked
@@ -334,8 +334,8 @@ class Store:
         ownership = self._engine.ownership
         if not ownership.is_inherited and not ownership.has_ended and is_inside_call_of(self):
             raise NotNow(
-                f"{self.path} cannot be closed in the middle of another call of its own: raise SystemExit in the "
-                "signal handler, and close the store where that arrives, as `with open_store(…)` does"
+                f"{self.path} cannot be closed inside another call of the store: raise SystemExit in the signal "
+                "handler, and close the store where the exception arrives, as `with open_store(…)` does"
             )
         self._engine.close()
 

@@ -125,7 +125,7 @@ class ExportDirectory:
 def require_apart(fs: FileSystem, place: str, stores: Sequence[str]) -> None:
     """Raises Rejected where a place that is to be written is a store, in one, or has one of `stores` in it."""
     if lies_about_a_store(fs, place, stores):
-        raise Rejected(f"{place}: is a store, lies in one or holds one; name a place of its own")
+        raise Rejected(f"{place}: is a store, lies in one or holds one; name another directory")
 
 
 def _unfinished(number: int) -> str:
@@ -149,14 +149,14 @@ def _claimed(fs: FileSystem, root: str, told: Mapping[str, Any], stores: Sequenc
         ]
         if others or strays:
             raise Rejected(
-                f"{root}: holds something else, {(others or strays)[0]!r}, and no export; name a directory that is new "
-                "or empty"
+                f"{root}: holds {(others or strays)[0]!r}, which is not part of an export; name a new or an empty "
+                "directory"
             )
         return Manifest(told=told)
     other = difference(found.told, told)
     if other:
         raise Rejected(
-            f"{root}: holds another export, by {other}; run it with the arguments that it was begun with, or name "
-            "another directory"
+            f"{root}: holds another export, with other arguments ({other}); repeat the arguments of that export, or "
+            "name another directory"
         )
     return found

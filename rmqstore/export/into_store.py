@@ -159,7 +159,8 @@ class StoreTarget:
         if found is None:
             return Manifest(told=self._told)
         if difference(found.told, self._told):
-            raise Rejected(f"{self._path}: is of another export, by {difference(found.told, self._told)}; remove it")
+            other = difference(found.told, self._told)
+            raise Rejected(f"{self._path}: belongs to another export ({other}); remove it")
         return found
 
     def _locked(self) -> HeldLock:
@@ -177,8 +178,8 @@ class StoreTarget:
             found = _added(found)
         if held != found.batch:
             raise Rejected(
-                f"{self._root}: has batch {held} of this export as its last, and {self._path} speaks of {found.batch}: "
-                "one of them is an older copy; put back what belongs together, or export into another store"
+                f"{self._root}: has batch {held} of this export as its last, but {self._path} names {found.batch}: "
+                "one of them is an older copy; restore both from the same time, or export into another store"
             )
         return replace(found, pending_offsets=None, pending_count=0)
 
@@ -206,13 +207,13 @@ def _require_other_store(fs: FileSystem, root: str, stores: Sequence[str]) -> No
     for store in map(fs.real_path, stores):
         if f"{real}/".startswith(f"{store}/") or f"{store}/".startswith(f"{real}/"):
             raise Rejected(
-                f"{root}: is {store}, which is read, or lies in it or around it: every message would be doubled; name "
-                "another store"
+                f"{root}: is {store}, from which the export reads, or lies in it or around it: every message would "
+                "be doubled; name another store"
             )
     parent = real.rpartition("/")[0]
     while parent:
         if fs.is_directory(join(parent, "commitlog")):
-            raise NotAStore(root, f"lies in the store {parent}; name a place of its own")
+            raise NotAStore(root, f"lies in the store {parent}; name a directory outside of it")
         parent = parent.rpartition("/")[0]
 
 

@@ -57,8 +57,8 @@ def read_manifest(fs: FileSystem, path: str) -> Manifest | None:
         return _parsed(data)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Rejected(
-            f"{path}: is no manifest of an export; if nothing of the export is needed, remove its directory, else "
-            "name another"
+            f"{path}: is not the manifest of an export; remove its directory if the export is not needed, or name "
+            "another"
         ) from None
 
 
@@ -92,10 +92,10 @@ def _parsed(data: bytes) -> Manifest:
     counts = (found.next_file, found.batch + 1, found.message_count, found.pending_count)
     maps = (found.told, found.pending, found.offsets or {}, found.pending_offsets or {})
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-        raise ValueError("a count that is none")
+        raise ValueError("an invalid count")
     if not all(isinstance(one, Mapping) for one in maps):
-        raise ValueError("a field of another shape")
+        raise ValueError("a field of the wrong type")
     for name, target in found.pending.items():
         if "/" in name or _TARGET.fullmatch(target) is None:
-            raise ValueError("a file elsewhere")
+            raise ValueError("a file outside of the directory")
     return replace(found, since_ms=found.window.since_ms)  # the window judges its times

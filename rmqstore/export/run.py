@@ -27,14 +27,14 @@ from rmqstore.snapshot.stream.subscription import StreamSelection
 class LostToExport(LostBeforeRead):
     """Messages that were gone before they were exported."""
 
-    next_step = "the export goes on after it with skip_lost (--skip-lost), or begins again in another place"
+    next_step = "the export goes on after it with skip_lost (--skip-lost), or starts again in another directory"
 
 
 class OtherLogThanExported(OtherLogThanRead):
     """A store, or a topic, that is another one than was exported, or that lost messages which were."""
 
     done = "was exported"
-    next_step = "name another place for it, or put back the store that was exported"
+    next_step = "name another directory, or restore the store that was exported"
 
 
 class ExportDone(NamedTuple):

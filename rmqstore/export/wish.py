@@ -58,27 +58,25 @@ class ExportWish:
         integer("target_bytes", self.target_bytes, 1)
         integer("batch_rows", self.batch_rows, 1)
         if len(set(self.partition_by)) != len(self.partition_by) or not set(PARTITIONS).issuperset(self.partition_by):
-            raise Rejected(f"partition_by={', '.join(self.partition_by)}: topic, day, or both, each once")
+            raise Rejected(f"partition_by={', '.join(self.partition_by)}: write topic, day, or both, each once")
         object.__setattr__(self, "tags", wanted_tags(self.tags))
         object.__setattr__(self, "keys", wanted_keys(self.keys))
         self._require_fit()
 
     def _require_fit(self) -> None:
         if self.format == _JSON_LINES and self.compression not in (None, *_LINE_COMPRESSIONS):
-            raise Rejected(f"compression={self.compression}: of JSON lines it is {', '.join(_LINE_COMPRESSIONS)}")
+            raise Rejected(f"compression={self.compression}: JSON lines take {', '.join(_LINE_COMPRESSIONS)}")
         if self.format == "store":
             if self.columns is not None or self.compression is not None:
-                raise Rejected(
-                    "columns and compression: a store gets whole messages, as they were sent; leave them out"
-                )
+                raise Rejected("columns and compression: leave them out, because a store takes whole messages")
             if self.on_corrupt_record == "null":
                 raise Rejected("on_corrupt_record=null: a damaged message cannot be put into a store; skip it, or fail")
             for topic in sorted(NOT_SENDABLE_TOPICS.intersection(self.topics or ())):
                 raise Rejected(
-                    f"topics: no store takes messages of {topic}; leave it out, or export it as parquet or json-lines"
+                    f"topics: no message can be put to {topic}; leave it out, or export it as parquet or json-lines"
                 )
         elif self.file_columns == ():
-            raise Rejected("columns: nothing but the partitions is asked for; name one more")
+            raise Rejected("columns: all of them are partitions; name one more")
 
     @property
     def reads_damage(self) -> bool:

@@ -192,11 +192,11 @@ def _refuse_count(text: str | bytes) -> None:
     """
     members = _count_of(text, ":")
     if members > MEMBER_COUNT_MAX:
-        raise TooLarge("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
+        raise TooLarge("", 0, f"the JSON has {members} members, the most that is read is {MEMBER_COUNT_MAX}")
     for name, tokens in _TOKENS_BY_NAME:
         count = sum(_count_of(text, token) for token in tokens)
         if count > TOKEN_COUNT_MAX:
-            raise TooLarge("", 0, f"JSON of {count} {name}, at most {TOKEN_COUNT_MAX} are read")
+            raise TooLarge("", 0, f"the JSON has {count} {name}, the most that is read is {TOKEN_COUNT_MAX}")
 
 
 def _count_of(text: str | bytes, token: str) -> int:
@@ -207,9 +207,9 @@ def _value(text: str) -> Any:
     try:
         return json.loads(_quote_keys(text), strict=False, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
-        raise Corrupt("", error.pos, f"no JSON: {error.msg}") from error
+        raise Corrupt("", error.pos, f"not JSON: {error.msg}") from error
     except ValueError as error:  # an integer of thousands of digits, NaN
-        raise Corrupt("", 0, f"no JSON: {error}") from error
+        raise Corrupt("", 0, f"not JSON: {error}") from error
 
 
 def _tidied(text: str) -> str:
@@ -253,10 +253,10 @@ def _quote_keys(text: str) -> str:
     parts = _STRINGS.split(text)
     strings = parts[1::2]
     if strings and not parts[-1] and not _WHOLE_STRING.fullmatch(strings[-1]):
-        raise Corrupt("", len(text) - len(strings[-1]), "no JSON: a string without its end")
+        raise Corrupt("", len(text) - len(strings[-1]), "not JSON: a string does not end")
     between = _GAP.join(parts[::2])
     if between.count(_GAP) != len(strings):
-        raise Corrupt("", text.index(_GAP), "no JSON: a character 0")
+        raise Corrupt("", text.index(_GAP), "not JSON: it has a NUL character")
     _refuse_depth(between, strings)
     quoted = _BARE_KEY.sub(r'"\1"', between)
     if quoted == between:
@@ -274,7 +274,7 @@ def _refuse_depth(between: str, strings: Sequence[str]) -> None:
         place = int(places[np.argmax(depths > DEPTH_MAX)])
         before = between.count(_GAP, 0, place)
         offset = place - before + sum(map(len, strings[:before]))
-        raise Corrupt("", offset, f"JSON nested deeper than {DEPTH_MAX}")
+        raise Corrupt("", offset, f"the JSON is nested deeper than {DEPTH_MAX}")
 
 
 def _finite(text: str) -> float:
@@ -317,14 +317,14 @@ def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
         data_version(document)
     except Corrupt as error:
         del clean["dataVersion"]
-        reasons.append(f"dataVersion is passed over: {error.reason}")
+        reasons.append(f"dataVersion is ignored: {error.reason}")
     return Sifted(shape(clean), odd, told(reasons))
 
 
 def told(reasons: list[str]) -> list[str]:
     """As many reasons as anybody reads, and how many more there are."""
     more = len(reasons) - _TOLD_MAX
-    return [*reasons[:_TOLD_MAX], f"{more} more entries are passed over"] if more > 0 else reasons
+    return [*reasons[:_TOLD_MAX], f"{more} more entries are ignored"] if more > 0 else reasons
 
 
 def _sift(
@@ -343,7 +343,7 @@ def _sift(
                 continue
             left[key] = entry
             if not key.endswith(_BROADCAST):
-                told[1].append(f"{told[0]}{key!r} is passed over: {error.reason}")
+                told[1].append(f"{told[0]}{key!r} is ignored: {error.reason}")
     return taken, left
 
 
@@ -429,7 +429,7 @@ def others_of(document: Any, known: Container[str]) -> dict[str, Any]:
 def _group_and_topic(key: str) -> tuple[str, str]:
     topic, at, group = key.partition("@")
     if not (topic and at and group) or "@" in group:
-        raise Corrupt("", 0, f"{key!r} is no topic@group")
+        raise Corrupt("", 0, f"{key!r} is not topic@group")
     return group, topic
 
 
@@ -465,7 +465,7 @@ def _numbers(table: dict[str, Any]) -> dict[int, int]:
     numbers = {}
     for key, value in table.items():
         if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= I32_MAX):
-            raise Corrupt("", 0, f"{key!r} is no queue id")
+            raise Corrupt("", 0, f"{key!r} is not a queue id")
         numbers[int(key)] = _integer(value, f"the offset of {key}")
     return numbers
 
@@ -476,7 +476,7 @@ def _integer(value: Any, name: str) -> int:
     if isinstance(value, float) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int) or number not in _I64:
-        raise Corrupt("", 0, f"{name} is {shown(value)}, no integer of 64 bits")
+        raise Corrupt("", 0, f"{name} is {shown(value)}, not an integer of 64 bits")
     return number
 
 
@@ -495,7 +495,7 @@ def _count(entry: dict[str, Any], name: str, default: int) -> int:
 def _queue_count(entry: dict[str, Any], name: str) -> int:
     """A number of queues.  Raises Corrupt for null, too: it is 16 for RocketMQ up to 5.3, and 0 for 5.5."""
     if name in entry and entry[name] in (None, ""):
-        raise Corrupt("", 0, f"{name} is {shown(entry[name])}, no number of queues")
+        raise Corrupt("", 0, f"{name} is {shown(entry[name])}, not a number of queues")
     return _count(entry, name, 16)
 
 
@@ -506,7 +506,7 @@ def _flag(entry: dict[str, Any], name: str, default: bool) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not isinstance(value, int):
-        raise Corrupt("", 0, f"{name} is {shown(value)}, neither true nor false")
+        raise Corrupt("", 0, f"{name} is {shown(value)}, not true or false")
     return value == 1  # a boolean, or as fastjson takes a number
 
 

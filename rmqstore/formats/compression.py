@@ -34,9 +34,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, size_max: int = BODY_SIZ
         raise BodyError(f"unknown compression in sysFlag {sys_flag:#x}")
     unpacked = _inflate(body, size_max) if kind is CompressionType.ZLIB else _read_frames(body, kind, size_max)
     if len(unpacked) > size_max:
-        raise BodyError(
-            f"{kind.value} body of {len(body)} bytes unpacks to more than {size_max}, the most that is asked for"
-        )
+        raise BodyError(f"{kind.value} body of {len(body)} bytes unpacks to more than {size_max} bytes, the limit")
     return unpacked
 
 

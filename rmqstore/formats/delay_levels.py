@@ -24,9 +24,9 @@ def parse_levels(text: str) -> tuple[int, ...]:
     """Milliseconds of each level.  Raises ValueError, which names the piece that is none."""
     for piece in text.split():
         if not re.fullmatch(r"[0-9]+[smhd]", piece):
-            raise ValueError(f"{piece!r} is no number with s, m, h or d")
+            raise ValueError(f"{piece!r} is not a number with s, m, h or d")
         if len(piece) > _PIECE_SIZE_MAX or int(piece[:-1]) * _UNIT_MS[piece[-1]] > I64_MAX:
-            raise ValueError(f"{shown(piece)} is more milliseconds than 64 bits hold")
+            raise ValueError(f"{shown(piece)} is too long: 64 bits do not hold its milliseconds")
     return tuple(int(piece[:-1]) * _UNIT_MS[piece[-1]] for piece in text.split())
 
 
@@ -58,7 +58,7 @@ def noted_levels(value: object) -> NotedLevels:
                 parse_levels(words)
                 noted.append((offset, words))
             case _:
-                raise ValueError(f"{shown(each)} is no offset of the log with delay levels")
+                raise ValueError(f"{shown(each)} is not an offset of the log with delay levels")
     return tuple(noted)
 
 

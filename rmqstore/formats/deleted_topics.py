@@ -64,7 +64,7 @@ def _queue_of(name: str) -> QueueKey:
     topic, _, text = name.rpartition("/")
     queue_id = parse_queue_id(text)
     if queue_id is None:
-        raise Corrupt("", 0, f"{name!r} is no topic with a queue id")
+        raise Corrupt("", 0, f"{name!r} is not a topic with a queue id")
     return topic, queue_id
 
 

@@ -82,7 +82,7 @@ def read_entry(buffer: bytes | memoryview, position: int) -> Entry | EntryBlank 
     """The standing at `position` of `buffer`, which ends where readable data ends.  Never raises for any bytes."""
     room = len(buffer) - position
     if room < ENTRY_BLANK.size:
-        return NoEntry(f"{room} bytes left, no entry fits", is_empty=not any(buffer[position:]))
+        return NoEntry(f"{room} bytes left, too few for an entry", is_empty=not any(buffer[position:]))
     magic, size = ENTRY_BLANK.struct.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return EntryBlank(size) if size >= ENTRY_BLANK.size else NoEntry(f"a blank of {size} bytes")

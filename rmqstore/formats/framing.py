@@ -43,12 +43,12 @@ class Framing(NamedTuple):
         if magic == size == 0:
             return message.Torn(position, message.NO_DATA)
         if len(buffer) < begin:
-            return message.Torn(position, f"{len(buffer) - position} bytes left, no entry fits")
+            return message.Torn(position, f"{len(buffer) - position} bytes left, too few for an entry")
         found = message.read_record(buffer, begin)
         if isinstance(found, message.Record):
             return found
         reason = found.reason if isinstance(found, message.Torn) else "a blank"
-        return message.Torn(position, f"no message in the entry: {reason}")
+        return message.Torn(position, f"the entry holds no message: {reason}")
 
     def chain(self, page: Bytes, position: int, places: Ints | None = None) -> Ints:
         """As `record_chain.chain`, from the record on to which `position` leads."""

@@ -37,7 +37,7 @@ def encode_host(text: str) -> bytes:
     """The 8 or 20 bytes of `address:port` in the notation of `decode_host`.  Raises ValueError for other text."""
     parts = _TEXT.fullmatch(text)
     if parts is None:
-        raise ValueError(f"{text!r} is no host: write 203.0.113.9:10911 or [2001:db8::1]:10911")
+        raise ValueError(f"{text!r} is not a host: write 203.0.113.9:10911 or [2001:db8::1]:10911")
     port = int(parts["port"])
     if not -(2**31) <= port < 2**31:
         raise ValueError(f"{text!r}: the port does not fit 32 bits")

@@ -164,7 +164,7 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
     """
     room = len(buffer) - position
     if room < BLANK.size:
-        return Torn(position, f"{room} bytes left, no record fits")
+        return Torn(position, f"{room} bytes left, too few for a record")
     total_size, magic = BLANK.struct.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return Blank(position, total_size)

@@ -43,7 +43,7 @@ def parse_offset_message_id(text: str) -> tuple[bytes, int]:
     """
     size = len(text) // 2 - _OFFSET.size
     if len(text) % 2 or size not in (SIZE_V4, SIZE_V6) or not _TEXT.fullmatch(text):
-        raise ValueError(f"{text!r} is no offset message id: 32 or 56 hexadecimal digits")
+        raise ValueError(f"{text!r} is not an offset message id: write 32 or 56 hexadecimal digits")
     data = bytes.fromhex(text)
     return data[:size], _OFFSET.unpack_from(data, size)[0]
 

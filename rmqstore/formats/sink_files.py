@@ -192,7 +192,7 @@ def _load(data: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
         if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= I64_MAX):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     if not is_writer_id(document["writer"]):
-        raise ValueError("a writer of a wrong name")
+        raise ValueError("a writer with an invalid name")
     return document
 
 
@@ -255,7 +255,7 @@ def read_block_head(data: bytes, room: int) -> BlockHead:
     if item_count < 0 or (item_count and not flags & _HAS_ITEMS):
         raise ValueError("the index items of a block do not add up")
     if not 0 <= head["data_size"] <= BLOCK_DATA_MAX or not 0 <= head["queues_size"] <= _QUEUES_SIZE_MAX:
-        raise ValueError("a block beyond all measure")
+        raise ValueError("a block that is too large")
     widths = _NUMBERS_SIZE + (_KIND_SIZE if flags & _HAS_KINDS else 0) + (_ITEMS_SIZE if flags & _HAS_ITEMS else 0)
     rows_size = count * widths + item_count * _HASH_SIZE
     if BLOCK.size + head["queues_size"] + rows_size + head["data_size"] > room:

@@ -55,7 +55,7 @@ def possible_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     for key in keys:
         if not key or " " in key:
             shown = repr(key[:_SHOWN_MAX])
-            raise Rejected(f"no message has the key {shown}: blanks stand between keys, so write each by itself")
+            raise Rejected(f"no message has the key {shown}: blanks separate keys, so write each key by itself")
     return keys
 
 

@@ -128,7 +128,7 @@ def require_plain(name: str, table: DeltaTable) -> None:
     ]  # fmt: skip
     if demands:
         raise Rejected(
-            f"{name}: {demands[0]} is set, which a sync does not fulfil; name a table of its own, which is made"
+            f"{name}: {demands[0]} is set, which a sync does not support; name a new table, which is created"
         )
 
 
@@ -299,7 +299,7 @@ class DeltaSink:
             self._commit(table, added, number)
             table.load_as_version(number >> 32)  # not a later one: another sync may have moved the offsets in it
             if table.transaction_version(APP_ID) != number:
-                raise refused_change(self.name, "another commit with offsets came")
+                raise refused_change(self.name, "another program committed offsets")
             self._commit_count += 1
             if self._commit_count % _SWEEP_COMMITS == 1:
                 self._sweep(table.version(), number)
@@ -380,7 +380,7 @@ class DeltaSink:
         require_columns(self.name, self._columns.schema, found, required)
         for name in table.metadata().partition_columns:
             if name not in self._columns.names:
-                raise Rejected(f"{self.name}: is divided by {name}, which messages do not have; name another table")
+                raise Rejected(f"{self.name}: is partitioned by {name}, which messages do not have; name another table")
 
     def _require_own_directory(self) -> None:
         """Raises Rejected for a directory of somebody else's; one that a killed run began is none."""
@@ -390,7 +390,7 @@ class DeltaSink:
             return
         is_foreign = bool({info.base_name for info in found} - {_LOG, _ROOM})
         if is_foreign and self._loaded() is None:  # else another one that syncs made the table a moment ago
-            raise Rejected(f"{self.name}: holds other things and is no Delta table; name a directory of its own")
+            raise Rejected(f"{self.name}: holds other files and is not a Delta table; name a new directory")
 
     def _standing(self, table: DeltaTable) -> Standing:
         version = table.version()
@@ -415,13 +415,13 @@ class DeltaSink:
             offsets, owner = noted["offsets"], noted["table"]
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             raise Rejected(
-                f"{self.name}: its file {path}, which holds the offsets of the last sync, is gone or damaged; bring it "
-                "back from a copy, or name a table of its own, which is made"
+                f"{self.name}: its file {path}, which holds the offsets of the last sync, is gone or damaged; "
+                "restore it from a copy, or name a new table, which is created"
             ) from None
         if owner != str(table.metadata().id) or not isinstance(offsets, dict):
             raise Rejected(
-                f"{self.name}: was replaced since the last sync, or its offsets are of another table; name a table of "
-                "its own, which is made"
+                f"{self.name}: was replaced since the last sync, or its offsets are of another table; name a new "
+                "table, which is created"
             )
         return offsets
 

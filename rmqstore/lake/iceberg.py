@@ -109,8 +109,8 @@ def partition_columns(name: str, schema: Schema, spec: PartitionSpec, rows: pa.R
         made = None if column is None else _transformed(part, column)
         if made is None:
             raise Rejected(
-                f"{name}: is divided by {part.transform} of {source}; a sync knows columns of messages, and "
-                "year, month, day and hour of times: name a table of its own, which is made"
+                f"{name}: is partitioned by {part.transform} of {source}; a sync supports columns of messages, and "
+                "year, month, day and hour of times: name a new table, which is created"
             )
         found.append(made)
     return found
@@ -169,7 +169,7 @@ def open_iceberg(
     Raises Rejected for what is no name of a table, TableFailed for a catalog that is not to be had.
     """
     if "." not in table.strip(".") or not all(table.split(".")):
-        raise Rejected(f"{table}: an Iceberg table has a name with a namespace before it: shop.orders")
+        raise Rejected(f"{table}: write the name of an Iceberg table with its namespace, such as shop.orders")
     with told(table):
         found = _loaded(catalog, dict(options or {}))
     return IcebergSink(found, table, columns, consent or Consent())
@@ -448,5 +448,5 @@ def _read(name: str, text: str) -> dict[str, Any]:
 
 def _unreadable(name: str) -> Rejected:
     return Rejected(
-        f"{name}: its property {OFFSETS} is no offset JSON of a sync; name a table of its own, which is made"
+        f"{name}: its property {OFFSETS} is not the offset JSON of a sync; name a new table, which is created"
     )

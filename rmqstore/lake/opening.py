@@ -35,7 +35,7 @@ def open_table(
         found, more = _catalog(catalog)
         return open_iceberg(name, catalog=found, options=more | dict(options or {}), columns=columns, consent=consent)
     if catalog is not None:
-        raise Rejected(f"catalog={catalog}: a Delta table is named by its path alone")
+        raise Rejected(f"catalog={catalog}: a Delta table has no catalog, give only its path")
     from rmqstore.lake.delta import open_delta
 
     return open_delta(name, options=options, columns=columns, consent=consent)

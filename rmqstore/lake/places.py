@@ -44,11 +44,11 @@ def _s3(given: Mapping[str, str]) -> pa_fs.FileSystem:
         if values:
             found[argument] = values[0]
     if ("access_key" in found) != ("secret_key" in found):
-        raise Rejected("options: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together")
+        raise Rejected("options: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: give both")
     endpoint = found.get("endpoint_override", "")
     if endpoint.startswith("http://"):
         if not any(given.get(name, "").lower() in ("true", "1", "yes", "on") for name in _ALLOW_HTTP):
-            raise Rejected(f"options: {endpoint} is not encrypted; AWS_ALLOW_HTTP=true takes it all the same")
+            raise Rejected(f"options: {endpoint} is not encrypted; AWS_ALLOW_HTTP=true allows it")
         found["scheme"] = "http"
     return pa_fs.S3FileSystem(**found)
 
@@ -69,7 +69,7 @@ def require_apart(table: str, location: str, stores: Sequence[str]) -> None:
     for store in stores:
         own = LOCAL.real_path(canonical_path(store))
         if _lies_in(place, own) or _lies_in(own, place):
-            raise Rejected(f"{table}: is the store {store}, lies in it or holds it; name a directory of its own")
+            raise Rejected(f"{table}: is the store {store}, lies in it or holds it; name another directory")
 
 
 def _lies_in(path: str, directory: str) -> bool:

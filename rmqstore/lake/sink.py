@@ -27,7 +27,7 @@ class TableFailed(StoreError):
         self.table, self.reason = table, reason
 
     def _line(self) -> str:
-        return f"{self.table}: {self.reason}; run it again when that is mended: it goes on from the table's own offsets"
+        return f"{self.table}: {self.reason}; repair that and run it again: it continues from the table's offsets"
 
 
 class Overtaken(Exception):
@@ -153,7 +153,7 @@ def doubtful_commit(table: str, error: Exception) -> TableFailed:
     """For a commit that failed and may be in the table, or come into it yet."""
     return TableFailed(
         table,
-        f"{type(error).__name__}: {_reason_of(error)}; nobody can tell whether this commit is in the table, so its "
+        f"{type(error).__name__}: {_reason_of(error)}; it is unknown whether this commit is in the table, so its "
         "files are kept, which does no harm",
     )
 
@@ -161,19 +161,22 @@ def doubtful_commit(table: str, error: Exception) -> TableFailed:
 def refused_rows(table: str) -> Rejected:
     """For a table that somebody else filled."""
     return Rejected(
-        f"{table}: has rows and no offsets of a sync: where it stands nobody can tell; name another table, which is "
-        "made, or begin at --start all the same with --adopt"
+        f"{table}: has rows and no offsets of a sync, so a sync cannot tell where to continue; name a new table, "
+        "which is "
+        "created, or begin at --start with --adopt"
     )
 
 
 def refused_doubt(table: str, why: str) -> Rejected:
     """For offsets that may not be those of the table's rows."""
     return Rejected(
-        f"{table}: {why}, so that nobody can tell whether it was rolled back since; if it was not, go on from the last "
-        "offsets with --trust-offsets"
+        f"{table}: {why}, so a sync cannot tell whether the table was rolled back since; if it was not, continue "
+        "from the last offsets with --trust-offsets"
     )
 
 
 def refused_change(table: str, what: str) -> Rejected:
     """For a table that was changed while it was written to."""
-    return Rejected(f"{table}: {what} meanwhile; look at the table and start again: it goes on from its own offsets")
+    return Rejected(
+        f"{table}: {what} meanwhile; check the table and start again: the sync continues from the table's offsets"
+    )

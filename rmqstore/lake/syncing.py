@@ -32,14 +32,14 @@ from rmqstore.snapshot.stream.subscription import StreamSelection
 class LostToTable(LostBeforeRead):
     """Messages that were gone before they came into the table."""
 
-    next_step = "--skip-lost goes on with what is there, and a table of its own begins again"
+    next_step = "--skip-lost continues with the remaining messages, and a new table begins again"
 
 
 class OtherLogThanInTable(OtherLogThanRead):
     """A store, or a topic, that is another one than the table has, or that lost messages which the table has."""
 
     done = "went into the table"
-    next_step = "name another table for it, or put back the store that was read"
+    next_step = "name another table, or restore the store that was read"
 
 
 def told_of_table(lost: DataLost) -> DataLost:
@@ -94,7 +94,7 @@ def require_offsets(table: str, noted: Mapping[str, Any]) -> None:
         for name in _NOTES:
             note_in(noted, name)
     except Rejected:
-        raise Rejected(f"{table}: its offsets are none of a sync; name a table of its own, which is made") from None
+        raise Rejected(f"{table}: its offsets are not those of a sync; name a new table, which is created") from None
 
 
 def _where(noted: Mapping[str, Any], holds: Callable[[Place], bool]) -> dict[str, Any]:
@@ -331,8 +331,8 @@ class _Run:
         if not self._sync.request.adds_brokers:
             known, now = ", ".join(sorted(brokers_of(noted))), ", ".join(sorted(self._scope.brokers))
             raise Rejected(
-                f"{self._table.name}: has messages of {known}, and what is read now is of {now}; name the store as "
-                f"it was, {known.split(', ')[0]}=PATH, if it is the same, or add another broker's with --new-broker"
+                f"{self._table.name}: has messages of {known}, but this store is of {now}; name the store as "
+                f"before, {known.split(', ')[0]}=PATH, if it is the same, or add another broker's with --new-broker"
             )
         return None
 
@@ -435,7 +435,7 @@ class _Run:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, 2.0)
         self._discard(files)
-        raise TableFailed(self._table.name, f"others commit to it all the time ({reason})")
+        raise TableFailed(self._table.name, f"other programs keep committing to it ({reason})")
 
     def _require_same_offsets(self) -> Standing:
         """Raises Overtaken where the table stands elsewhere by now."""

@@ -69,17 +69,18 @@ def require_columns(table: str, wanted: pa.Schema, found: pa.Schema, required: I
         number = found.get_field_index(field.name)
         if number < 0:
             raise Rejected(
-                f"{table}: has no column {field.name}; add it, or say with --columns which it has, or name another "
-                "table, which is made"
+                f"{table}: has no column {field.name}; add it, choose columns that it has with --columns, or name a "
+                "new "
+                "table, which is created"
             )
         if _plain(found.field(number).type) != _plain(field.type):
             raise Rejected(
-                f"{table}: its column {field.name} is {found.field(number).type}, and that of messages {field.type}; "
-                "name a table of its own, which is made"
+                f"{table}: its column {field.name} is {found.field(number).type}, but a message has {field.type}; "
+                "name a new table, which is created"
             )
     for name in required:
         if name not in _NEVER_NULL:
-            raise Rejected(f"{table}: its column {name} may not be null, and of some rows it is; name another table")
+            raise Rejected(f"{table}: its column {name} may not be null, but it is in some rows; name another table")
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -69,7 +69,7 @@ class LastHead:
         if head["size"] != size + ENTRY_HEAD.size or head["body_size"] != size:
             return f"the entry says that it has {int(head['size'])} bytes, {int(head['body_size'])} of them its body"
         if head["offset"] != batch.offsets[0] - ENTRY_HEAD.size:
-            return f"the entry says that it stands at {int(head['offset'])}"
+            return f"the entry says that its offset is {int(head['offset'])}"
         said = f"entry {int(head['index'])} of term {int(head['term'])}"
         return f"{said} follows entry {self.index} of term {self.term}"
 

@@ -34,7 +34,7 @@ class Reason(enum.IntEnum):
 
 TEXT = {
     Reason.SOUND: "",
-    Reason.LOST: "the commitlog holds it no more",
+    Reason.LOST: "the commitlog does not hold it any more",
     Reason.NOT_WHOLE: "no whole record stands here",
     Reason.WRONG_PLACE: "the record's physicalOffset field names another place",
     Reason.WRONG_QUEUE: "the record's queueId or queueOffset contradict the consume queue",
@@ -42,7 +42,8 @@ TEXT = {
     Reason.BODY_CRC: "the CRC of the body is wrong",
     Reason.PROPERTY_CRC: "the CRC property of the record is wrong",
     Reason.BODY: "the body cannot be decompressed",
-    Reason.INNER_BATCH: "the batch inside the body cannot be taken apart, or holds more or fewer messages than it says",
+    Reason.INNER_BATCH: "the batch inside the body cannot be split, or its number of messages is not the one that it "
+    "states",
     Reason.TAGS: "the record's TAGS contradict the tags code in the consume queue",
     Reason.ENTRY_CRC: "the CRC of the entry around the record is wrong",
     Reason.NO_END: NO_END,

@@ -1,1 +1,1 @@
-"""A store that follows another one's log, as RocketMQ's slaves follow their masters, and one that is followed."""
+"""Replication: a store that follows a master's log, as RocketMQ's slaves do, and a store that serves its log."""

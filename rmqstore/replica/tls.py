@@ -52,13 +52,13 @@ def _context(side: int, files: HaTls) -> ssl.SSLContext:
     _load(ssl.SSLContext(side), "the certificate", certificate)  # for what is wrong with it alone
 
     def refuse_passphrase() -> bytes:  # without this OpenSSL asks the terminal, and waits
-        raise Rejected(f"the private key {key} has a passphrase: take it off (openssl pkey -in … -out …)")
+        raise Rejected(f"the private key {key} has a passphrase: remove the passphrase (openssl pkey -in … -out …)")
 
     try:
         context.load_cert_chain(certificate, key, password=refuse_passphrase)
     except OSError as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-            raise Rejected(f"the private key {key} is not that of the certificate {certificate}") from None
+            raise Rejected(f"the private key {key} does not belong to the certificate {certificate}") from None
         raise Rejected(f"the private key {key} cannot be used with {certificate}: {_why(error)}") from None
     return context
 
@@ -72,7 +72,7 @@ def _load(context: ssl.SSLContext, what: str, path: str) -> None:
 
 def _why(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason.replace("_", " ").lower() if error.reason else "it is damaged, or no PEM"
+        return error.reason.replace("_", " ").lower() if error.reason else "it is damaged, or not a PEM file"
     return error.strerror or str(error)
 
 
@@ -86,5 +86,5 @@ def _pem(what: str, path: StorePath, mark: bytes) -> str:
     if text is None:
         raise Rejected(f"{what} {whole}: no such file; give a PEM file")
     if mark not in text:
-        raise Rejected(f"{what} {whole} is not in this file: give a PEM file that has a line {mark.decode()}")
+        raise Rejected(f"{what} {whole} is not in this file: give a PEM file with a line {mark.decode()}")
     return whole

@@ -48,7 +48,7 @@ def table_html(name: str, caption: str, columns: Sequence[Column], rows: Sequenc
         cells = zip(row, columns, largest, strict=True)
         shown = [_cell_html(value, column, most, place == 0) for place, (value, column, most) in enumerate(cells)]
         lines.append(f"<tr>{''.join(shown)}</tr>\n")
-    more = f'<p class="note">{len(rows) - ROWS_MAX:,} more rows are left out.</p>' if len(rows) > ROWS_MAX else ""
+    more = f'<p class="note">{len(rows) - ROWS_MAX:,} more rows are not shown.</p>' if len(rows) > ROWS_MAX else ""
     return (
         f'<div class="scroll" role="region" aria-labelledby="caption-{name}" tabindex="0">'
         f'<table class="data" id="table-{name}"><caption id="caption-{name}">{html.escape(caption)}</caption>\n'
@@ -142,7 +142,7 @@ def _table(
 def _traffic(figures: Figures) -> str:
     traffic, missing = figures.traffic, _missing(figures, "traffic")
     if traffic is None:
-        return missing + _note("There is no message." if figures.is_read else "Not read, as asked.")
+        return missing + _note("The store has no messages." if figures.is_read else "Not read, as requested.")
     step = span_of(traffic.bins.step_ms)
     notes = (
         f"{counted(traffic.counted, 'message')} read, by the time at which the broker stored them; one step is {step}."
@@ -169,8 +169,10 @@ def _topics(figures: Figures) -> str:
     columns = [
         Column("Topic"), Column("Messages", "bar", "last queue offset minus first, of all queues"),
         Column("Bytes", "bytes", "records in the log, with properties"),
-        Column("Median", "bytes", "half of the messages are stored in at most so many bytes, to a sixteenth"),
-        Column("99 %", "bytes", "99 of 100 messages are stored in at most so many bytes, to a sixteenth"),
+        Column("Median", "bytes", "half of the messages take at most this many bytes in the log, accurate to one "
+            "sixteenth"),
+        Column("99 %", "bytes", "99 of 100 messages take at most this many bytes in the log, accurate to one "
+            "sixteenth"),
         Column("Largest", "bytes"), Column("Oldest (UTC)", "time"), Column("Newest (UTC)", "time"),
         Column("Queues", "count"), Column("Access", "words"),
     ]  # fmt: skip
@@ -185,10 +187,10 @@ def _topics(figures: Figures) -> str:
             )
         )  # fmt: skip
     if not rows:
-        return _note("There is no topic.")
+        return _note("The store has no topics.")
     plot = ""
     if figures.traffic is not None and figures.traffic.size_bars:
-        plot = plot_html("sizes", "How many messages are of which size")
+        plot = plot_html("sizes", "Number of messages by size")
     return _table(figures, "topics", counted(len(rows), "topic"), columns, rows) + plot
 
 
@@ -197,7 +199,7 @@ def _groups(figures: Figures) -> str:
         Column("Group"), Column("Topic"),
         Column("Waiting", "bar", "messages that the store holds and the group has not consumed"),
         Column("Behind", "span", "from the next message that the group consumes to the newest of its queue"),
-        Column("Queues", "count", "queues of which the group has an offset"),
+        Column("Queues", "count", "queues for which the group has committed an offset"),
     ]  # fmt: skip
     rows = [
         (each.group, each.topic, each.backlog, each.lag_ms, each.queue_count, each.broker)
@@ -212,7 +214,7 @@ def _groups(figures: Figures) -> str:
 def _delayed(figures: Figures) -> str:
     delayed, missing = figures.delayed, _missing(figures, "delayed")
     if not delayed.topics:
-        return missing + _note("No message waits for its time.")
+        return missing + _note("No delayed message is waiting.")
     columns = [
         Column("Goes to"), Column("Kind", "words"), Column("Waiting", "bar"), Column("Due already", "count"),
         Column("First due (UTC)", "time"), Column("Last due (UTC)", "time"),
@@ -226,14 +228,16 @@ def _delayed(figures: Figures) -> str:
         figures, "soonest", "The next to be delivered",
         [Column("Message id"), Column("Goes to"), Column("Stored (UTC)", "time"), Column("Due (UTC)", "time")], soonest,
     )  # fmt: skip
-    plot = plot_html("delayed", "How many messages become due when") if delayed.bins is not None else ""
+    plot = (
+        plot_html("delayed", "Number of messages by the time when they become due") if delayed.bins is not None else ""
+    )
     return missing + _table(figures, "delayed", "Messages that wait", columns, rows) + plot + listed
 
 
 def _transactions(figures: Figures) -> str:
     missing = _missing(figures, "transactions")
     if not figures.transactions:
-        return missing + _note("There is no half message of a transaction.")
+        return missing + _note("The store has no half messages of transactions.")
     columns = [
         Column("Topic"), Column("State", "words"), Column("Transactions", "bar"),
         Column("First prepared (UTC)", "time"), Column("Last prepared (UTC)", "time"),
@@ -253,23 +257,23 @@ def _transactions(figures: Figures) -> str:
         (each.transaction_id, each.topic, each.producer_group, each.prepared_ms, each.check_count, each.broker)
         for each in figures.pending
     ]
-    return body + _table(figures, "pending", "Nobody has decided yet, the oldest first", columns, pending)
+    return body + _table(figures, "pending", "Pending transactions, the oldest first", columns, pending)
 
 
 def _disk(figures: Figures) -> str:
     body = _missing(figures, "files") + _note(_assumptions(figures))
     body += "".join(_note(_disk_words(store)) for store in figures.stores)
     if any(store.log_files for store in figures.stores):
-        body += plot_html("disk", "How many bytes commitlog files will take")
+        body += plot_html("disk", "Forecast of the bytes that commitlog files take")
     columns = [
         Column("Commitlog file"), Column("State", "words"), Column("Size", "bytes"), Column("Used", "bytes"),
-        Column("Deleted (UTC)", "time", "by the first round after it is old enough"),
-        Column("Old enough (UTC)", "time"), Column("Changed (UTC)", "time", "by this a broker counts the age"),
+        Column("Deleted (UTC)", "time", "the first deletion time after the file is old enough"),
+        Column("Old enough (UTC)", "time"), Column("Changed (UTC)", "time", "a broker computes the age from this time"),
         Column("First message (UTC)", "time"), Column("Last message (UTC)", "time"),
     ]  # fmt: skip
     rows = [_file_row(each, store) for store in figures.stores for each in store.log_files]
     if rows:
-        body += _table(figures, "commitlog", "Commitlog files and when they go", columns, rows)
+        body += _table(figures, "commitlog", "Commitlog files and when they are deleted", columns, rows)
     kinds = [(each.kind, each.file_count, each.size, each.used, each.broker) for each in figures.file_kinds]
     columns = [Column("Files"), Column("Count", "count"), Column("Size", "bytes"), Column("Used", "bytes")]
     return body + (_table(figures, "files", "All files by kind", columns, kinds) if kinds else "")
@@ -303,7 +307,7 @@ def _disk_words(store: StoreFigures) -> str:
     said = f"{text_html(store.broker)}: {byte_size(store.log_end - store.log_start)} of log"
     growth = store.growth
     if growth is None:
-        said += "; it spans less than an hour, which says nothing of its growth"
+        said += "; it spans less than an hour, too little to estimate its growth"
     else:
         said += f", growing by {byte_size(int(growth.day_bytes))} a day (over the last {span_of(growth.span_ms)})"
     if store.disk.used_ratio >= 0:
@@ -321,7 +325,7 @@ def _damage(figures: Figures) -> str:
     missing = _missing(figures, "damage")
     checked = [store for store in figures.stores if store.damage is not None]
     if not figures.is_checked:
-        return _note("Not checked, as asked: `rmqstore verify` does it.")
+        return _note("Not checked, as requested: `rmqstore verify` checks the store.")
     body = missing
     rows: list[tuple[object, ...]] = []
     for store in checked:

@@ -166,11 +166,11 @@ def _row(body: bytes | None, fields: pa.Schema) -> tuple[dict[str, Any], str | N
     try:
         said, _ = _DECODER.raw_decode(text.decode(errors="replace"))
     except (ValueError, RecursionError) as mistake:
-        return {}, f"the body is no JSON: {mistake}"
+        return {}, f"the body is not JSON: {mistake}"
     if said is None:
         return {}, None
     if not isinstance(said, dict):
-        return {}, "the body is JSON, and no object"
+        return {}, "the body is JSON, but not an object"
     wrong: list[str] = []
     row = {field.name: _value(said.get(field.name), field.type, field.name, wrong) for field in fields}
     return row, f"the body's field {wrong[0]}" if wrong else None
@@ -194,7 +194,7 @@ def _value(said: Any, kind: pa.DataType, name: str, wrong: list[str]) -> Any:
         return (said if type(said) is str else _text(said)).encode(errors="replace").decode()
     value = _plain(said, kind)
     if value is None:
-        wrong.append(f"{name} is {_text(said)[:80]}, no {kind}")
+        wrong.append(f"{name} is {_text(said)[:80]}, not {kind}")
     return value
 
 

@@ -149,8 +149,9 @@ class BatchShape:
             row = pc.index(found.reasons.is_valid(), True).as_py()
             topic, offset = (batch.column(name)[row].as_py() for name in _PLACE)
             raise Rejected(
-                f"the message of {topic} at {offset} of the commitlog: {found.reasons[row].as_py()}; declare it "
-                "otherwise, or set onCorruptRecord=null for null there, skip to leave such messages out"
+                f"the message of {topic} at {offset} of the commitlog: {found.reasons[row].as_py()}; declare another "
+                "type, or set onCorruptRecord=null for null in this column, or onCorruptRecord=skip to leave out "
+                "such messages"
             )
         if self.on_corrupt_record == "skip":
             sound = found.reasons.is_null()
@@ -172,7 +173,7 @@ class BatchShape:
         field = self.arrow.field(place)
         raise Rejected(
             f"{field.name} of the message of {topic} at {offset} of the commitlog is {shown(texts[row].as_py())}, no "
-            f"{field.type}: read it as string, or set onCorruptRecord=null for null there"
+            f"{field.type}: declare the column as string, or set onCorruptRecord=null for null in this column"
         )
 
 

@@ -75,12 +75,12 @@ STREAM_ONLY = {name.lower(): name for name in STREAM_PARSERS}
 BATCH_ONLY = {
     name.lower(): (name, instead)
     for name, instead in {
-        "endingOffsets": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
-        "endingTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
-        "endingOffsetsByTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
+        "endingOffsets": "a stream has no end; use Trigger.AvailableNow to stop at the present end",
+        "endingTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present end",
+        "endingOffsetsByTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present end",
         "pushdown": "filters are not pushed down to a stream; prune by tags, keys or assign",
-        "includeUncommitted": "what is revoked later would be a row already",
-        "table": "the tables on the side are read by spark.read",
+        "includeUncommitted": "a stream cannot take rows back that the group revokes later",
+        "table": "a stream reads messages only; read tables with spark.read",
     }.items()
 }
 _OF_STREAMS: dict[str, Parser] = {
@@ -289,7 +289,7 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
     if isinstance(given.get("stores"), StoresIn) and not all(
         isinstance(queues, dict) for queues in (given.get("assign") or {}).values()
     ):
-        mistakes.append('assign: in a directory of stores name the broker, {"orders": {"broker-a": [0, 1]}}')
+        mistakes.append('assign: name the broker in a directory of stores, {"orders": {"broker-a": [0, 1]}}')
     if given.get("scanMode") == "commitlog":
         for name, is_asked in (
             ("maxRecordsPerPartition", "maxRecordsPerPartition" in given),

@@ -33,18 +33,19 @@ READ: dict[str, OptionText] = {
     ),
     "stores": OptionText(
         "",
-        "in place of `path` the directory that `rmqstore replicate` makes: all stores in it, also those that come while"
-        " a stream runs, each in a directory of its broker's name: `/data/rmq`; or several stores by broker name:"
+        "instead of `path`: the directory that `rmqstore replicate` makes, `/data/rmq`, with one store per broker, "
+        "named as the broker; stores that appear while a stream runs are read too. Or several stores by broker name:"
         ' `{"broker-a": "/a", "broker-b": "/b"}`',
     ),
     "table": OptionText(
         "messages",
-        "`messages`, or a table on the side: `queues`, `topics`, `groups`, `files`, `transactions`, "
-        "`delayed`, `entries`",
+        "`messages`, or another table: `queues`, `topics`, `groups`, `files`, `transactions`, `delayed`, `entries`",
     ),
-    "subscribe": OptionText("", "topics, named whole, with commas between them: `orders,payments`"),
-    "subscribePattern": OptionText("", "in place of it a regular expression (Python's) for the whole name: `orders.*`"),
-    "assign": OptionText("", 'in place of both queues: `{"orders": [0, 1]}`, `{"orders": {"broker-a": [0, 1]}}`'),
+    "subscribe": OptionText("", "topics by their full names, separated by commas: `orders,payments`"),
+    "subscribePattern": OptionText(
+        "", "instead of `subscribe`: a regular expression (Python's) for the whole name: `orders.*`"
+    ),
+    "assign": OptionText("", 'instead of both: queues, `{"orders": [0, 1]}`, `{"orders": {"broker-a": [0, 1]}}`'),
     "includeSystemTopics": OptionText(
         "false",
         "whether a pattern also finds `%RETRY%…`, `%DLQ%…`, `SCHEDULE_TOPIC_XXXX`, `rmq_sys_…` and the like; a topic"
@@ -52,8 +53,9 @@ READ: dict[str, OptionText] = {
     ),
     "startingOffsets": OptionText(
         "earliest",
-        'where to start: `earliest`, `group:<name>` (where that consumer group stands), JSON: `{"orders": {"0": 100}}`,'
-        ' `{"orders": {"broker-a": {"0": 100}}}`; a queue that is not listed takes the default. A stream also takes'
+        "where to start: `earliest`, `group:<name>` (at the offsets of that consumer group), JSON:"
+        ' `{"orders": {"0": 100}}`, `{"orders": {"broker-a": {"0": 100}}}`; a queue that is not listed takes the'
+        " default. A stream also takes"
         " `latest`, which is its default",
     ),
     "endingOffsets": OptionText("latest", "where to end: `latest`, or JSON; the end is not included"),
@@ -62,11 +64,11 @@ READ: dict[str, OptionText] = {
         "milliseconds, or ISO 8601 with a zone (`2026-11-21T05:20:23Z`), by `storeTimestamp`; wins over offsets. A"
         " number below 10^11 must be in seconds, and is refused",
     ),
-    "endingTimestamp": OptionText("", "likewise; messages stored at that time or later are left out"),
+    "endingTimestamp": OptionText("", "as `startingTimestamp`; messages stored at that time or later are left out"),
     "startingOffsetsByTimestamp": OptionText("", _BY_QUEUE),
     "endingOffsetsByTimestamp": OptionText("", _BY_QUEUE),
     "startingOffsetsByTimestampStrategy": OptionText(
-        "error", "what a start after the newest message of a queue is: `error`, or `latest` for no rows of that queue"
+        "error", "if the start is after the newest message of a queue: `error`, or `latest` for no rows of that queue"
     ),
     "tags": OptionText(
         "*",
@@ -79,10 +81,11 @@ READ: dict[str, OptionText] = {
         ' `|` and quotes are refused as in `tags`: a key that has them is written in a JSON list, `["a,b"]`.'
         " A blank (U+0020) ends a key; other white space is a part of it, as in RocketMQ",
     ),
-    "columns": OptionText("", "names with commas between them, or `*` for all; without it the default columns"),
+    "columns": OptionText("", "names separated by commas, or `*` for all; by default the default columns"),
     "includeProperties": OptionText("false", "whether the default columns have `properties` as well"),
     "failOnDataLoss": OptionText(
-        "true", "what to do when wanted messages are gone: fail, or go on with what is there (`false`)"
+        "true",
+        "what to do when requested messages are gone: fail (`true`), or continue with the remaining messages (`false`)",
     ),
     "onCorruptRecord": OptionText(
         "fail", "`fail`; `skip` leaves damaged records out; `null` keeps their rows, with the column `corruptReason`"
@@ -93,7 +96,7 @@ READ: dict[str, OptionText] = {
         " where a crash can have torn it, as RocketMQ's own recovery does; `true` (or `always`) all; `false` (or"
         " `never`) none",
     ),
-    "decompress": OptionText("true", "`false` brings bodies as they are stored"),
+    "decompress": OptionText("true", "`false`: bodies as they are stored"),
     "bodyFormat": OptionText(
         "binary",
         "`json`: columns of `.schema` that no message has are fields of its body, an object of JSON; `body.topic` is"
@@ -101,27 +104,28 @@ READ: dict[str, OptionText] = {
     ),
     "maxBodyBytes": OptionText(
         f"{BODY_BYTES_MAX >> 20}m",
-        "what a compressed body may unpack to; a larger one counts as damaged (`onCorruptRecord`), at most `1g`",
+        "largest size of a compressed body once it is unpacked; a larger body counts as damaged (`onCorruptRecord`), "
+        "at most `1g`",
     ),
     "scanMode": OptionText(
         "auto", "`queue` (through the consume queues) or `commitlog` (the files straight through): the same rows"
     ),
     "includeUncommitted": OptionText(
-        "false", "whether of a DLedger log also those messages are rows on which its group has not agreed yet"
+        "false", "whether messages of a DLedger log on which its group has not agreed yet are rows, too"
     ),
     "access": OptionText(
-        "auto", "`mmap` maps all files, `pread` none; `auto` maps only those that nobody can cut short"
+        "auto", "`mmap` maps all files, `pread` none; `auto` maps only files that no other process can truncate"
     ),
-    "batchRows": OptionText(str(BATCH_ROWS), "the most rows that one Arrow batch holds"),
+    "batchRows": OptionText(str(BATCH_ROWS), "the most rows in one Arrow batch"),
     "batchBytes": OptionText(
         str(BATCH_BYTES),
         "the most bytes of records that it holds, and of their bodies once decompressed (one larger body makes a batch "
         "of its own): memory is bounded by it; `8m`",
     ),
-    "minPartitions": OptionText("0", "at least so many tasks, if there is enough to share out"),
+    "minPartitions": OptionText("0", "the least number of tasks, if there are enough messages"),
     "maxRecordsPerPartition": OptionText("", "the most messages of one task: big queues are cut into slices"),
     "maxBytesPerPartition": OptionText(f"{SPLIT_BYTES >> 20}m", "the most bytes of records of one task"),
-    "mergePartitions": OptionText("true", "whether small queues are put together into one task"),
+    "mergePartitions": OptionText("true", "whether several small queues share one task"),
     "pushdown": OptionText(
         "off",
         "`true` also prunes by `where`, and needs `spark.sql.python.filterPushdown.enabled`: see [Spark](spark.md);"
@@ -131,21 +135,29 @@ READ: dict[str, OptionText] = {
         "", "the most messages of one trigger (PySpark 4.2 and later, as the next three)"
     ),
     "maxBytesPerTrigger": OptionText("", "the most bytes of records of one trigger; `64m`"),
-    "minOffsetsPerTrigger": OptionText("", "fewer messages wait for more, `maxTriggerDelay` at most"),
-    "maxTriggerDelay": OptionText(f"{DELAY_MS // 60_000}m", "how long; `500ms`, `30s`, `1h`"),
+    "minOffsetsPerTrigger": OptionText(
+        "", "the least messages of one trigger: fewer wait for more, `maxTriggerDelay` at most"
+    ),
+    "maxTriggerDelay": OptionText(
+        f"{DELAY_MS // 60_000}m", "the longest wait for `minOffsetsPerTrigger`: `500ms`, `30s`, `1h`"
+    ),
     "progressFile": OptionText("", f"a file to which a stream writes its committed offsets, {_PROGRESS}"),
-    "progressGroup": OptionText("rmqstore", "the consumer group in whose name it does"),
+    "progressGroup": OptionText("rmqstore", "the consumer group of the offsets in `progressFile`"),
 }
 
 WRITE: dict[str, OptionText] = {
     "path": OptionText("", _STORE),
-    "topic": OptionText("", "the topic of all rows; without it the column `topic` says it"),
-    "queues": OptionText(str(QUEUES_DEFAULT), "over how many queues rows are spread that name none"),
+    "topic": OptionText("", "the topic of all rows; by default the column `topic`"),
+    "queues": OptionText(str(QUEUES_DEFAULT), "the number of queues over which rows without a `queueId` are spread"),
     "fileSizes": OptionText(
         "embedded", "sizes of a new store's files: `embedded` (64 MiB) or `broker` (a broker's 1 GiB)"
     ),
-    "brokerConf": OptionText("", "in place of it the file of a broker's configuration"),
+    "brokerConf": OptionText("", "instead of `fileSizes`: a broker's configuration file"),
     "storeHost": OptionText("", "the broker's address in each record: `203.0.113.9:10911`"),
-    "writerId": OptionText("", "with `batchId`: the name under which a batch is added once, however often it comes"),
-    "batchId": OptionText("", "its number, which rises; one that is not above the last is taken as added"),
+    "writerId": OptionText(
+        "", "with `batchId`: the name of the writer; each of its batches is added once, even if it is written again"
+    ),
+    "batchId": OptionText(
+        "", "the number of the batch, which must rise; a batch whose number is not above the last one counts as added"
+    ),
 }

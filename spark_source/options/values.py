@@ -94,7 +94,7 @@ def comma_list(text: str) -> tuple[str, ...]:
     """Names between commas, trimmed; a doubled name counts once."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if "" in names:
-        raise Rejected("write names with commas between them, such as orders,payments")
+        raise Rejected("write names separated by commas, such as orders,payments")
     return names
 
 
@@ -186,7 +186,7 @@ def store_paths(text: str) -> StoresIn | dict[str, StorePaths]:
     stores = parse_json(text)
     if not isinstance(stores, dict) or not stores or not all(map(_is_store, stores.values())):
         raise Rejected(
-            """write the directory in which the stores are, or a JSON object of directories by broker name, such as """
+            """write the directory that holds the stores, or a JSON object of directories by broker name, such as """
             """{"broker-a": "/data/a"}, or {"broker-a": ["/data/a", "/log/a"]} where its commitlog lies elsewhere"""
         )
     return {
@@ -298,7 +298,7 @@ def parse_json(text: str) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise Rejected(f"the same key twice in one JSON object: {', '.join(name for name, _ in pairs)}"[:200])
+        raise Rejected(f"one JSON object has the same key twice: {', '.join(name for name, _ in pairs)}"[:200])
     return value
 
 

@@ -86,14 +86,14 @@ def _contradictions(given: Mapping[str, Any], is_stream: bool) -> list[str]:
     if "path" not in given:
         mistakes.append("no store: name its directory in save('/data/rocketmq/store'), or in the option path")
     if "brokerConf" in given and "fileSizes" in given:
-        mistakes.append("brokerConf and fileSizes are given: the broker's file says the sizes, keep one of them")
+        mistakes.append("brokerConf and fileSizes are given, but brokerConf has the sizes: keep one of them")
     if is_stream:
         mistakes += [
-            f"{name} is for df.write: a stream is known by its checkpoint"
+            f"{name} is for df.write: a stream takes its name from the checkpoint"
             for name in ("writerId", "batchId") if name in given
         ]  # fmt: skip
     elif ("writerId" in given) != ("batchId" in given):
-        mistakes.append("writerId and batchId go together: a batch is known by both, and its number rises")
+        mistakes.append("writerId and batchId: give both, because together they identify a batch")
     return mistakes
 
 

@@ -28,7 +28,7 @@ class ProgressFile:
         self._fs = RealFileSystem()
         for store in stores:
             if (self._path + "/").startswith(real_path(store).rstrip("/") + "/"):
-                raise Rejected(f"progressFile={path}: lies in the store {store}; name a file outside of it")
+                raise Rejected(f"progressFile={path}: lies in the store {store}; name a file outside of the store")
         if not is_directory(directory_of(self._path)):
             raise Rejected(f"progressFile={path}: there is no directory {directory_of(self._path)}; create it")
 

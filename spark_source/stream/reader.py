@@ -58,8 +58,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, limits = stream_read.rows, stream_read.limits
         if limits.is_any and not HAS_LIMITS:
             raise Rejected(
-                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: here a "
-                "limited Trigger.AvailableNow would end with rows left; leave them out"
+                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: in this "
+                "version a limited Trigger.AvailableNow would end before it has read everything; leave these options "
+                "out"
             )
         self._rows = rows
         self._limits = limits

@@ -131,7 +131,7 @@ def test_a_commit_changes_nothing_else_of_a_brokers_file(case: str) -> None:
 def test_what_is_not_known_is_kept() -> None:
     disk = MemoryDisk()
     disk.put_file(PATH, b'{"offsetTable":{"t@g":{0:1},"a@b@c":{0:9},"odd":7},"more":[1],"groupTopicMap":{"g":["t"]}}')
-    offsets = offsets_on(disk, told=("'a@b@c' is passed over", "'odd' is passed over"))
+    offsets = offsets_on(disk, told=("'a@b@c' is ignored", "'odd' is ignored"))
     assert offsets.all() == {("g", "t"): {0: 1}}
     offsets.commit("g", "t", 0, 2)
     offsets.persist()
@@ -166,7 +166,7 @@ def test_of_both_files_the_later_one_is_right(light_ms: int, committed: int) -> 
     disk = DatedDisk()
     disk.put_file(PATH, b'{"offsetTable":{"t@g":{0:5}}}')
     disk.put_file(LIGHT, b'{"offsetTable":{"t@g":{0:8,1:3}},"lmqOffsetTable":{"%LMQ%x@%LMQ%c":17,"odd":1}}')
-    offsets = offsets_on(disk, told=["'odd' is passed over"])
+    offsets = offsets_on(disk, told=["'odd' is ignored"])
     assert offsets.all() == {("g", "t"): {0: committed, 1: 3}, ("%LMQ%c", "%LMQ%x"): {0: 17}}
     offsets.commit("g", "t", 0, 9)
     offsets.persist()

@@ -107,7 +107,7 @@ def test_a_fate_is_decided_once(first: str, again: str, reopens: bool):
     if reopens:
         opened.close()
         opened = Opened(disk)
-    with pytest.raises(Rejected, match="decided already"):
+    with pytest.raises(Rejected, match="is already committed"):
         getattr(opened.transactions, again)(prepared)
     assert opened.bodies("orders", 1) == ([b"one"] if first == "commit" else [])
 
@@ -134,7 +134,7 @@ def test_another_message_is_no_half_message(opened: Opened):
     result = opened.store.put(Message("orders", b"plain", properties={"PGROUP": "shop"}))
     with pytest.raises(Rejected, match="no half message"):
         opened.transactions.prepared(result)
-    with pytest.raises(Rejected, match="not what was prepared"):
+    with pytest.raises(Rejected, match="does not match the half message"):
         opened.transactions.commit(Prepared("orders", "shop", "", 0, result.physical_offset, 0))
 
 
@@ -153,7 +153,7 @@ def test_a_commit_that_cannot_be_stored_leaves_it_open(opened: Opened):
     assert opened.transactions.commit(prepared).status is PutStatus.SERVICE_NOT_AVAILABLE
     assert opened.transactions.pending() == [prepared]
     opened.log.failing = set()
-    with pytest.raises(Rejected, match="is committed"):
+    with pytest.raises(Rejected, match="is already committed"):
         opened.transactions.rollback(prepared)
     assert opened.transactions.commit(prepared).status is PutStatus.PUT_OK
     assert opened.bodies("orders", 1) == [b"one"]
@@ -214,7 +214,7 @@ def test_open_transactions_are_found_again():
     again.close()
     last = Opened(disk)
     assert last.transactions.pending() == []
-    with pytest.raises(Rejected, match="decided already"):  # from before the offset
+    with pytest.raises(Rejected, match="is already committed"):  # from before the offset
         last.transactions.rollback(made[5])
 
 
@@ -242,7 +242,7 @@ def test_transactions_whose_state_is_in_rocksdb_are_decided_here():
     again = Opened(disk)
     assert again.transactions.pending() == [usual, made[-1], later]
     for refused in (made[0], made[1]):
-        with pytest.raises(Rejected, match="decided already"):
+        with pytest.raises(Rejected, match="is already committed"):
             again.transactions.rollback(refused)
     assert again.transactions.commit(made[-1]).status is PutStatus.PUT_OK
     assert again.bodies("orders", 1)[-1] == b"69"
@@ -256,7 +256,7 @@ def test_a_commit_in_the_dialect_of_rocksdb_whose_op_message_is_missing_is_not_m
     opened.close()
     again = Opened(disk)
     assert again.transactions.pending() == [prepared]
-    with pytest.raises(Rejected, match="is committed"):
+    with pytest.raises(Rejected, match="is already committed"):
         again.transactions.rollback(prepared)
     assert again.transactions.commit(prepared).status is PutStatus.PUT_OK
     assert again.bodies("orders", 1) == [b"once"]
@@ -300,7 +300,7 @@ def test_a_commit_that_was_cut_off_is_found_after_a_clock_that_went_back(config:
     opened.transactions.commit(prepared)
     opened.close()
     again = Opened(disk, config, clock=opened.clock)
-    with pytest.raises(Rejected, match="is committed"):
+    with pytest.raises(Rejected, match="is already committed"):
         again.transactions.rollback(prepared)
     assert again.transactions.commit(prepared).is_stored
     assert again.bodies("orders", 1) == [b"one"]
@@ -330,7 +330,7 @@ def test_a_commit_that_was_cut_off_is_found_and_not_repeated(config: StoreConfig
         result = again.transactions.commit(prepared)
         assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, 0)
     elif way == "rollback":
-        with pytest.raises(Rejected, match="is committed"):
+        with pytest.raises(Rejected, match="is already committed"):
             again.transactions.rollback(prepared)
     else:
         again.clock.advance(60_000)
@@ -532,14 +532,14 @@ def test_a_broker_s_open_transaction_is_decided_here_by_any_of_its_names(tmp_pat
     (message,) = opened.messages("G101Tx", 1)[before:]
     assert (message.keys, message.properties["fate"]) == ("late0", "pending")
     for refused in (late0, late1, middle[late0.transaction_id], first["tx0"]):
-        with pytest.raises(Rejected, match="decided already"):
+        with pytest.raises(Rejected, match="is already committed"):
             opened.transactions.rollback(refused)
     assert [op_offsets(op) for op in opened.messages(names.OP_HALF_TOPIC)[-2:]] == [[69, 72], [70, 73]]
     path = opened.store.path
     opened.close()
     again = Opened(RealFileSystem(), StoreConfig.broker(preallocate=False), path=path)
     assert [prepared.transaction_id for prepared in again.transactions.pending()] == [late2.transaction_id]
-    with pytest.raises(Rejected, match="decided already"):
+    with pytest.raises(Rejected, match="is already committed"):
         again.transactions.commit(late1)
     again.close()
 

@@ -139,7 +139,7 @@ def test_a_line_is_cut_at_the_width_of_the_terminal_or_at_columns(
 ) -> None:
     lines = on_a_terminal(columns, "cat", long_lines, "--topic", "orders", **variables)
     if expected < 110:
-        assert lines.pop() == "no room for sent: a wider terminal, a pipe or -o json-lines has them"
+        assert lines.pop() == "no room for sent: use a wider terminal, a pipe or -o json-lines"
     assert len(lines) == 1 + len(BODIES)
     sent = ["sent", "(UTC)"] if expected >= 110 else []
     assert lines[0].split() == ["queue", "offset", *sent, "stored", "(UTC)", "tags", "keys", "body"]
@@ -185,7 +185,7 @@ def test_a_log_file_that_is_gone_is_told(is_killed: bool, tmp_path: Path, run: R
     first, gone, *_ = sorted(path.name for path in (root / "commitlog").iterdir())
     (root / "commitlog" / gone).unlink()
     told = f"no commitlog file holds bytes {int(gone)} to {int(gone) + 4096}"
-    line = f"{root}: {told}; messages that stood there are left out\n"
+    line = f"{root}: {told}; messages in these bytes are left out\n"
     whole = run("cat", root, "--topic", "T", "--json-lines")
     assert (whole.exit_code, whole.stderr) == (0, line)
     assert 0 < len(whole.stdout.splitlines()) < 120
@@ -302,7 +302,7 @@ def test_several_topics_have_a_column_in_the_table(hours: Path, run: Run) -> Non
         (["--since", ""], "an age such as 30m"),
         (["--since", "5y"], "an age such as 30m"),
         (["--since", "1h", "--until", "2h"], "--since is not before --until"),
-        (["--since", "1h", "--from", "1"], "--since and --from: give one of them"),
+        (["--since", "1h", "--from", "1"], "--since and --from: give only one of them"),
         (["--topic", " "], "is empty"),
     ],
 )

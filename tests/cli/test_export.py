@@ -91,10 +91,10 @@ def test_a_directory_of_stores(tmp_path: Path, run: Run) -> None:
     ("arguments", "said"),
     [
         (("--since", "1h", "--until", "2h"), "is not before the end"),
-        (("--format", "store", "--columns", "body"), "a store gets whole messages"),
-        (("--format", "json-lines", "--compression", "snappy"), "of JSON lines it is"),
+        (("--format", "store", "--columns", "body"), "a store takes whole messages"),
+        (("--format", "json-lines", "--compression", "snappy"), "JSON lines take"),
         (("--partition-by", "hour"), "topic, day, or both"),
-        (("--columns", "topic"), "nothing but the partitions"),
+        (("--columns", "topic"), "all of them are partitions"),
         (("--columns", "bodi"), "no column 'bodi'"),
         (("--tags", "a,b"), "write a || b"),
     ],
@@ -122,7 +122,7 @@ def test_a_foreign_directory_is_one_line(store: Path, tmp_path: Path, run: Run) 
     (tmp_path / "out" / "\x1b[31m").write_bytes(b"")
     done = run("export", store, "--to", tmp_path / "out")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
-    assert "holds something else" in done.stderr
+    assert "is not part of an export" in done.stderr
     assert "\x1b" not in done.stderr
 
 
@@ -151,12 +151,12 @@ def test_what_was_lost_is_told_in_the_words_of_the_command(tmp_path: Path, run: 
         done = run("export", *arguments)
         assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
         assert "orders/1: is another log than was exported up to offset" in done.stderr
-        assert done.stderr.endswith("; name another place for it, or put back the store that was exported\n")
+        assert done.stderr.endswith("; name another directory, or restore the store that was exported\n")
         assert run("export", *arguments, "--skip-lost").stderr == done.stderr
         store.delete_topic("orders")
         put(store, 0, 1, ["pay"])
         gone = run("export", *arguments)
-        assert "goes on after it with skip_lost (--skip-lost), or begins again in another place" in gone.stderr
+        assert "goes on after it with skip_lost (--skip-lost), or starts again in another directory" in gone.stderr
         assert run("export", *arguments, "--skip-lost").exit_code == 0
 
 
@@ -168,7 +168,7 @@ def test_files_that_are_gone_are_told(store: Path, tmp_path: Path, run: Run) -> 
     done = run("export", store, "--to", place, *PLAIN)
     assert (done.exit_code, done.stderr.count("\n"), "\x1b" in done.stdout + done.stderr) == (0, 1, False)
     assert done.stderr.startswith("1 file of this export is gone from ")
-    assert done.stderr.endswith("what was in it does not come again; to begin again, name another directory\n")
+    assert done.stderr.endswith("their messages are not exported again; to export all again, name another directory\n")
 
 
 def test_damaged_messages_end_it_or_are_kept(tmp_path: Path, run: Run) -> None:
@@ -293,7 +293,7 @@ def test_a_topic_that_no_store_takes_is_refused_by_name(named: str, tmp_path: Pa
     done = run("export", source, "--format", "store", "--to", place, "--topic", "orders", "--topic", named)
     assert (done.exit_code, done.stdout, place.exists()) == (2, "", False)
     line = last_line(done.stderr)
-    assert line.startswith(f"Error: topics: no store takes messages of {named}")
+    assert line.startswith(f"Error: topics: no message can be put to {named}")
     assert line.endswith("leave it out, or export it as parquet or json-lines")
 
 
@@ -303,7 +303,7 @@ def test_topics_that_no_store_takes_are_left_out_and_told(how: tuple[str, ...], 
     arguments = ("export", source, "--include-system-topics", *how, "--to")
     done = run(*arguments, place, "--format", "store")
     assert (done.exit_code, last_line(done.stdout)) == (0, f"4 messages added to {place}, 4 in all")
-    told = "2 messages of 1 topic left out, which no store takes messages of: SCHEDULE_TOPIC_XXXX\n"
+    told = "2 messages of 1 topic left out, to which no message can be put: SCHEDULE_TOPIC_XXXX\n"
     assert done.stderr == told
     assert {row[0] for row in rows_of(place, "store")} == {"orders"}
     assert run(*arguments, place, "--format", "store").stderr == ""

@@ -52,7 +52,7 @@ def test_a_replica_is_made_inside_tls(backup: Path, tmp_path: Path, run: Run) ->
         common = ("replicate", "--ha", address, "--log-file-size", FILE_SIZE, "--to", target)
         checked = run(*common, "--check")
         assert checked.exit_code == 1
-        assert "may want TLS" in " ".join(checked.output.split())
+        assert "may require TLS" in " ".join(checked.output.split())
         checked = run(*common, "--check", *options("stranger"), "--ha-name", "nobody.example")
         assert checked.exit_code == 1
         assert "mismatch" in checked.output
@@ -70,16 +70,16 @@ def test_one_of_three_that_is_missing_is_named(missing: str, tmp_path: Path, run
     for command in (("replicate", "--ha", "127.0.0.1:1", "--to", tmp_path / "r"), ("serve", tmp_path)):
         result = run(*command, *given)
         assert result.exit_code == USAGE
-        assert f"belong together: {missing} missing" in last_line(result.stderr)
+        assert f"give all three; {missing} missing" in last_line(result.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("--master", "127.0.0.1:1", *options("slave")), "--ha-cert goes with --ha"),
-        (("--namesrv", "127.0.0.1:1", *options("slave")), "--ha-cert goes with --ha"),
-        (("--ha", "127.0.0.1:1", "--ha-name", "master.example"), "--ha-name goes with --ha-cert"),
+        (("--master", "127.0.0.1:1", *options("slave")), "--ha-cert needs --ha"),
+        (("--namesrv", "127.0.0.1:1", *options("slave")), "--ha-cert needs --ha"),
+        (("--ha", "127.0.0.1:1", "--ha-name", "master.example"), "--ha-name needs --ha-cert"),
     ],
 )
 def test_options_that_do_not_belong_together_are_refused(
@@ -96,7 +96,7 @@ def test_options_that_do_not_belong_together_are_refused(
     [
         ("--ha-cert", "nothing", "no such file"),
         ("--ha-key", "locked.key", "has a passphrase"),
-        ("--ha-key", "stranger.key", "is not that of the certificate"),
+        ("--ha-key", "stranger.key", "does not belong to the certificate"),
         ("--ha-ca", "slave.key", "is not in this file"),
     ],
 )

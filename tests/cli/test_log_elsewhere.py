@@ -42,4 +42,4 @@ def test_the_log_stands_behind_its_store_with_a_name_or_without(run: Run, split:
 def test_a_name_is_given_once(run: Run, split: tuple[Path, Path]) -> None:
     result = run("inspect", f"a={split[0]}", f"a={split[1]}")
     assert result.exit_code == 2
-    assert last_line(result.stderr) == "Error: a is named twice: give each broker's store once"
+    assert last_line(result.stderr) == "Error: a is given twice: give each broker's store once"

@@ -58,7 +58,7 @@ def test_bodies() -> None:
 
 
 PROGRAM = "from rmqstore.cli import main; main(prog_name='rmqstore')"
-REACHES_NOBODY = "Error: standard output cannot be written: {}; send it to a place that takes it, > FILE or | less\n"
+REACHES_NOBODY = "Error: cannot write to standard output: {}; redirect it, with > FILE or | less\n"
 
 
 @pytest.mark.some(8)
@@ -79,7 +79,7 @@ def test_an_argument_that_is_no_text_is_a_mistake_in_the_command(option: str, ru
     open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False).close()
     result = run("cat", tmp_path / "store", "--topic", "orders", option, os.fsdecode(b"k\xff"))
     assert result.exit_code == 2
-    assert f"Invalid value for '{option}': 'k\ufffd' is no UTF-8" in last_line(result.stderr)
+    assert f"Invalid value for '{option}': 'k\ufffd' is not UTF-8" in last_line(result.stderr)
 
 
 # Words of Spark's options that stand in texts which the command line shows nowhere, or where they are RocketMQ's own.

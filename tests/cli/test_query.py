@@ -101,7 +101,7 @@ def test_properties_and_hosts(tmp_path: Path, run: Run) -> None:
     assert bodies(run, store, "--delayed", "--property", "a=1") == []
     shown = run("query", store, "--property", "a=1", "--format", "{bornHost} {reconsumeTimes}\n")
     assert shown.stdout.splitlines() == ["203.0.113.9:5 0", "[2001:db8::1]:7 0"]
-    assert "reads NAME=VALUE" in run("query", store, "--property", "a").stderr
+    assert "write NAME=VALUE" in run("query", store, "--property", "a").stderr
 
 
 def test_an_offset_id_is_exact(store: Path, run: Run) -> None:
@@ -160,21 +160,21 @@ def test_any_other_time_is_refused(text: str) -> None:
         ((), "say which messages"),
         (("--since", "1h", "--until", "2h"), "is not before the end"),
         (("--since", "later"), "or an age such as 30m"),
-        (("--grep", "a", "-e", "b"), "give one of them"),
+        (("--grep", "a", "-e", "b"), "give only one of them"),
         (("--grep", ""), "an empty text is in every body"),
         (("-e", "("), "no regular expression"),
-        (("-i", "-n", "1"), "goes with --grep"),
-        (("-n", "1", "-o", "parquet"), "go together"),
-        (("-n", "1", "--to", "f"), "go together"),
-        (("-n", "1", "--overwrite"), "goes with -o parquet"),
+        (("-i", "-n", "1"), "needs --grep"),
+        (("-n", "1", "-o", "parquet"), "needs --to FILE"),
+        (("-n", "1", "--to", "f"), "--to needs -o parquet"),
+        (("-n", "1", "--overwrite"), "needs -o parquet"),
         (("-n", "1", "-c", "-o", "csv"), "leave --output and --format out"),
-        (("-n", "1", "-o", "csv", "--format", "{body}"), "give one of them"),
-        (("--transaction", "U1", "--grep", "a"), "leave the other conditions out"),
+        (("-n", "1", "-o", "csv", "--format", "{body}"), "give only one of them"),
+        (("--transaction", "U1", "--grep", "a"), "takes no other conditions"),
         (("--id", " "), "is empty"),
         (("--key", "a,b"), "|| between keys"),
-        (("--born", "-n", "1"), "--born says"),
+        (("--born", "-n", "1"), "--born changes"),
         (("--topic", ""), "without a name"),
-        (("--grep", "\udcff"), "is no UTF-8"),
+        (("--grep", "\udcff"), "is not UTF-8"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_read(
@@ -218,7 +218,7 @@ def test_a_file_of_parquet(store: Path, tmp_path: Path, run: Run) -> None:
     assert sorted(table["body"].to_pylist()) == [b"order 0 of Ada", b"order 2 of Ada", b"order 4 of Ada"]
     assert table.schema.field("storeTimestamp").type.unit == "us"
     again = run(*arguments)
-    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    assert (again.exit_code, ": exists; name another file" in again.stderr) == (1, True)
     assert run(*arguments, "--overwrite").exit_code == 0
     assert run("query", store, "--grep", "nothing", "-o", "parquet", "--to", tmp_path / "none.parquet").exit_code == 1
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
@@ -248,7 +248,7 @@ def test_damaged_messages_are_counted(tmp_path: Path, run: Run) -> None:
     done = run("query", store, "--grep", "body", "-c")
     assert done.exit_code == 0
     assert int(done.stdout) < 10
-    assert "damaged, and in no answer; `rmqstore verify` says where" in done.stderr
+    assert "damaged, and left out; `rmqstore verify` says where" in done.stderr
 
 
 def test_damage_where_the_index_leads_is_counted(tmp_path: Path, run: Run) -> None:
@@ -261,7 +261,7 @@ def test_damage_where_the_index_leads_is_counted(tmp_path: Path, run: Run) -> No
     first.write_bytes(first.read_bytes().replace(b"body 7", b"bodY 7", 1))
     done = run("query", place, "--key", "k7")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "1 message damaged, and in no answer; `rmqstore verify` says where" in done.stderr
+    assert "1 message damaged, and left out; `rmqstore verify` says where" in done.stderr
     other = run("query", place, "--key", "k8", "-o", "bodies")
     assert other.stdout == "body 8\n"
 

@@ -20,7 +20,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, tmp_path: Path) -
     assert max(len(line) for line in lines if str(store) not in line) <= 80
     shown = {line.split()[0] for line in lines}
     assert {"store", "scan", "end", "cut", "remove", "zero", "dispatch", "checkpoint"} <= shown
-    assert last_line(result.stdout) == "nothing was written; without --dry-run this is done"
+    assert last_line(result.stdout) == "nothing was written; run without --dry-run to do this"
     assert fingerprint(store) == before
 
 

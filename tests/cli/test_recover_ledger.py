@@ -90,5 +90,5 @@ def test_clean_and_verify_say_what_they_do_not_do(tmp_path: Path, run: Run) -> N
         put(store, 30)
     cleaned = run("clean", tmp_path, "--force")
     assert cleaned.exit_code == 1
-    assert "Store.clean deletes files of it" in cleaned.stderr
+    assert "this command does not clean: call Store.clean" in cleaned.stderr
     assert "no damage, 1 note" in run("verify", tmp_path / "dledger-n0").output

@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rmqstore.cli.replication.replica_progress import ProgressScreen, last_words, progress_table
+from rmqstore.cli.replication.replica_progress import ProgressScreen, final_line, progress_table
 from rmqstore.replica.following.state import ReplicaState, Traffic
 
 GIB = 1024**3
@@ -42,7 +42,7 @@ def test_long_names_large_figures_and_long_errors_fit() -> None:
     below = lines[9:]
     assert below[0].startswith(f"{names[2]}: 10.0.0.5:10912: No route to host")
     assert below[2].endswith("…")
-    assert below[-1] == "and 1 more: --json has them all"
+    assert below[-1] == "and 1 more: --json shows them all"
     assert len(below) == 4 * 3 + 1
 
 
@@ -73,16 +73,16 @@ def test_an_estimate_is_marked(count: int | None, text: str) -> None:
 
 
 def test_the_last_line() -> None:
-    assert last_words("broker-a", SOME) == (
+    assert final_line("broker-a", SOME) == (
         "broker-a: 12.0 GiB of log in 13 files, 1.1 MiB behind (~3,400 messages, 2 s), newest message "
         "2026-11-23 05:40:03"
     )
     assert (
-        last_words("b", ReplicaState("stopped", 0, 100, 1, 100, None, 0.0, 0))
+        final_line("b", ReplicaState("stopped", 0, 100, 1, 100, None, 0.0, 0))
         == "b: 100 B of log in 1 file, 0 B behind"
     )
     assert (
-        last_words("b", ReplicaState("stopped", error="gone\x1b"))
+        final_line("b", ReplicaState("stopped", error="gone\x1b"))
         == "b: 0 B of log in 0 files; not connected: gone\ufffd"
     )
 

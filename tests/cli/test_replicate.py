@@ -162,7 +162,7 @@ def test_a_full_disk_under_its_output_is_said(master: rmqstore.Store, tmp_path: 
     with open("/dev/full", "w") as full, running(arguments(master, target, "--json"), stdout=full) as child:
         _, errors = child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 1
-    assert errors.splitlines()[-1].startswith(f"Error: standard output cannot be written: {os.strerror(errno.ENOSPC)}")
+    assert errors.splitlines()[-1].startswith(f"Error: cannot write to standard output: {os.strerror(errno.ENOSPC)}")
     assert "Traceback" not in errors
     assert not (target / "abort").exists()
 
@@ -171,7 +171,7 @@ def test_without_a_standard_output_nothing_begins(master: rmqstore.Store, tmp_pa
     with running(["sh", "-c", 'exec "$@" >&-', "sh", *arguments(master, tmp_path / "r")]) as child:
         _, errors = child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 1
-    assert errors.startswith("Error: standard output cannot be written: it is closed")
+    assert errors.startswith("Error: cannot write to standard output: it is closed")
     assert not (tmp_path / "r").exists()
 
 
@@ -285,8 +285,8 @@ def test_metrics_are_there_until_it_ends(master: rmqstore.Store, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("given", "status", "why"),
-    [("{taken}", 1, "cannot be listened to: Address already in use"), ("0.0.0.0:9095", 2, "add --open-to-network"),
-     ("host", 2, "wanted is host:port"), ("999.1.1.1:9 --open-to-network", 1, "cannot be listened to")],
+    [("{taken}", 1, ": Address already in use"), ("0.0.0.0:9095", 2, "add --open-to-network"),
+     ("host", 2, "wanted is host:port"), ("999.1.1.1:9 --open-to-network", 1, "cannot listen on")],
 )  # fmt: skip
 def test_a_port_for_metrics_that_cannot_be_had_is_said_before_anything_begins(
     given: str, status: int, why: str, master: rmqstore.Store, tmp_path: Path, run: Run
@@ -304,7 +304,7 @@ def test_a_port_for_metrics_that_cannot_be_had_is_said_before_anything_begins(
 def test_a_check_says_what_is_in_the_way_and_makes_nothing(master: rmqstore.Store, tmp_path: Path, run: Run) -> None:
     command = arguments(master, tmp_path / "r", "--check")[3:]
     result = run(*command)
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing stands in the way")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing prevents the replication")
     assert not (tmp_path / "r").exists()
     with running(arguments(master, tmp_path / "r")) as child:
         line_of(child.stderr, "following")
@@ -323,7 +323,7 @@ def test_a_check_names_each_master_that_does_not_answer(tmp_path: Path, run: Run
     assert result.exit_code == 1
     said = " ".join(result.stdout.split())
     for name in table:
-        assert f"{name}: a master that does not answer at 127.0.0.1:1 -> {tmp_path}/r/{name}" in said
+        assert f"{name}: a master that does not respond at 127.0.0.1:1 -> {tmp_path}/r/{name}" in said
     assert said.count("the listen port does not answer: 127.0.0.1:1: Connection refused") == 2
     assert not (tmp_path / "r").exists()
 
@@ -331,10 +331,10 @@ def test_a_check_names_each_master_that_does_not_answer(tmp_path: Path, run: Run
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--namesrv", "h:1", "--yes"], "--yes belongs to --realign"),
-        (["--namesrv", "h:1", "--open-to-network"], "--open-to-network belongs to --metrics"),
-        (["--master", "h:1", "--cluster", "c"], "--cluster belongs to --namesrv"),
-        (["--ha", "h:1", "--tls"], "--tls is for brokers: with --ha there is --ha-cert"),
+        (["--namesrv", "h:1", "--yes"], "--yes needs --realign"),
+        (["--namesrv", "h:1", "--open-to-network"], "--open-to-network needs --metrics"),
+        (["--master", "h:1", "--cluster", "c"], "--cluster needs --namesrv"),
+        (["--ha", "h:1", "--tls"], "--tls is for brokers: with --ha use --ha-cert"),
     ],
 )
 def test_an_option_without_effect_is_refused(tmp_path: Path, options: list[str], words: str) -> None:

@@ -82,7 +82,7 @@ def test_a_place_that_will_not_do_is_refused_before_anything_is_read(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", ""], "is an empty path; name a file, or - for standard output"),
+        (["-o", ""], "is empty; name a file, or - for standard output"),
         (["-o", "x", "--delete-when", "25"], "'25': hours from 0 to 23, with ; between"),
         (["-o", "x", "--delete-when", "a\nb"], "hours from 0 to 23"),
         (["-o", "x", "--top", "0"], "--top"),

@@ -70,7 +70,7 @@ def test_a_huge_body_costs_no_more_than_its_line(tmp_path: Path, run: Run, monke
     made.write(tmp_path)
     line, *rest = run("cat", tmp_path, "--topic", "T").stdout.splitlines()[1:]
     assert len(line) <= 80
-    assert " ".join(rest) == "no room for sent: a wider terminal, a pipe or -o json-lines has them"
+    assert " ".join(rest) == "no room for sent: use a wider terminal, a pipe or -o json-lines"
 
 
 @pytest.mark.parametrize("time_ms", [2**63 - 1, -(2**63), 253_402_300_800_000])

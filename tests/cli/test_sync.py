@@ -50,7 +50,7 @@ def test_columns_dead_letters_and_brokers_are_said(run: Run, lake: Lake, store: 
     assert not letters.exists()
     refused = run("sync", f"b={store}", *lake.arguments, *how)
     assert refused.exit_code == 1
-    assert "has messages of a, and what is read now is of b; name the store as it was, a=PATH" in refused.stderr
+    assert "has messages of a, but this store is of b; name the store as before, a=PATH" in refused.stderr
     assert run("sync", f"b={store}", *lake.arguments, "--new-broker").stdout.startswith("42 messages")
 
 
@@ -59,19 +59,23 @@ def test_columns_dead_letters_and_brokers_are_said(run: Run, lake: Lake, store: 
     [
         ([], 2, "Missing option '--to'"),
         (["--to", "hudi", "x"], 2, "'hudi' is not one of 'iceberg', 'delta'"),
-        (["--to", "iceberg", "orders"], 1, "has a name with a namespace before it: shop.orders"),
-        (["--to", "delta", "DIR/t", "--catalog", "x"], 1, "catalog=x: a Delta table is named by its path alone"),
+        (["--to", "iceberg", "orders"], 1, "with its namespace, such as shop.orders"),
+        (
+            ["--to", "delta", "DIR/t", "--catalog", "x"],
+            1,
+            "catalog=x: a Delta table has no catalog, give only its path",
+        ),
         (
             ["--to", "delta", "DIR/t", "--start", "yesterday"],
             2,
             "'yesterday': earliest, latest, or a time with its zone",
         ),
         (["--to", "delta", "DIR/t", "--start", "2026-11-25"], 2, "or a time with its zone"),
-        (["--to", "delta", "DIR/t", "--option", "x"], 2, "'x': reads NAME=VALUE"),
+        (["--to", "delta", "DIR/t", "--option", "x"], 2, "'x': write NAME=VALUE"),
         (["--to", "delta", "DIR/t", "--columns", "body,nope"], 1, "no column 'nope'"),
         (["--to", "delta", "DIR/t", "--commit-seconds", "0"], 2, "0.1<=x<=86400"),
         (["--to", "delta", "DIR/t", "--topic", "order"], 1, "did you mean orders?"),
-        (["--to", "delta", "DIR/t", "--topic", "orders", "--pattern", "x"], 2, "give one of them"),
+        (["--to", "delta", "DIR/t", "--topic", "orders", "--pattern", "x"], 2, "give only one of them"),
         (["--to", "delta", "DIR/store"], 1, "is the store"),
         (["--to", "delta", "DIR/t", "--dead-letters", "DIR/none/x"], 1, "there is no directory"),
         (["--to", "iceberg", "a.b", "--catalog", "sqlite:////none/x.db"], 1, "unable to open database file"),
@@ -100,7 +104,7 @@ def test_a_store_that_was_made_again_is_one_line_with_what_to_do(
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert "another message stands there than the stream has read" in line
-    assert line.endswith("; name another table for it, or put back the store that was read")
+    assert line.endswith("; name another table, or restore the store that was read")
     assert run("sync", tmp_path / "again", *lake.arguments, "--skip-lost").stderr == done.stderr
 
 

@@ -164,12 +164,12 @@ def test_what_is_shown_is_chosen(store: Store, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--format", "{nothing}"], "no field {nothing}; there are topic"),
+        (["--format", "{nothing}"], "no field {nothing}; choose from topic"),
         (["--format", "{body!r}"], "no field {body}"),
         (["--format", "{"], "Single '{'"),
-        (["--format", "{body}", "-o", "csv"], "give one of them"),
+        (["--format", "{body}", "-o", "csv"], "give only one of them"),
         (["--topic", "order"], "did you mean orders?"),
-        (["--topic", "orders", "--pattern", "x"], "give one of them"),
+        (["--topic", "orders", "--pattern", "x"], "give only one of them"),
         (["--pattern", "("], "regular expression"),
         (["--pattern", "["], "it is a regular expression for the whole name"),
         (["--topic", ""], "is empty"),

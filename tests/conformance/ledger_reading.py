@@ -41,7 +41,7 @@ FILE_SIZE = 65536
 COUNT = 120
 _MODES = ("queue", "commitlog")
 # Warnings of a store that a broker left; a checkpoint may be behind the log of a broker that was killed.
-_EXPECTED = ("left as it is", "if its group has others, ask them")
+_EXPECTED = ("left as it is", "if it has, ask them")
 
 
 class Reading:

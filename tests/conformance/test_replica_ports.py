@@ -68,7 +68,7 @@ def test_each_wrong_port_is_told_by_the_right_one(cluster: tuple[str, Broker, Br
 def test_our_own_replication_port_is_told_as_well(tmp_path: Path) -> None:
     with our_master(tmp_path / "m") as address:
         for option in ("--master", "--namesrv"):
-            assert refusal(tmp_path, option, address).endswith(f"or, of a store of ours, --ha {address}")
+            assert refusal(tmp_path, option, address).endswith(f"or, for an rmqstore master, --ha {address}")
 
 
 @pytest.mark.parametrize(("question", "status"), [("ask", "SEND_OK"), ("ask_stranger", "FLUSH_SLAVE_TIMEOUT")])

@@ -87,7 +87,7 @@ def test_the_five_minutes(spark: SparkSession, environment: Mapping[str, str], t
         tutorial = Tutorial(named, data)
         install, check, replicate, inspect = tutorial.shell
         assert install == "pip install dist/rmqstore-*.whl"
-        assert typed(check, environment).splitlines()[-1] == "nothing stands in the way"
+        assert typed(check, environment).splitlines()[-1] == "nothing prevents the replication"
         assert not data.exists()
         with replicating(replicate, environment):
             until("the messages", lambda: " 100 " in f"{typed(inspect, environment)} ")

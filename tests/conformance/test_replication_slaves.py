@@ -112,7 +112,7 @@ def test_a_new_slave_fetches_the_whole_log_from_serve_and_goes_on_with_its_maste
             assert donor.stdout is not None
             address = donor.stdout.readline().split()[-1]
             with slave(tmp_path / "work", theirs, cluster, address, nobody) as running:
-                assert donor.stdout.readline().endswith("has all of it\n")
+                assert donor.stdout.readline().endswith("has the whole log\n")
                 assert log_of(theirs, fetched) == log_of(store, fetched)
                 ended(donor)
                 send(client, 1000, "b")

@@ -77,7 +77,7 @@ def test_a_master_under_a_controller_dispatches_what_its_slaves_have() -> None:
     disk = MemoryDisk()
     engine = replica_on(disk)
     follower = Follower(engine, lambda: None, master)
-    with pytest.raises(NotNow, match="the master's queues do not have its log up to"):
+    with pytest.raises(NotNow, match="the master has not dispatched its log up to"):
         fed(follower, log_of(play), confirmed=0)
     end = follower.end
     follower.own_end()
@@ -93,7 +93,7 @@ def test_a_master_whose_queues_come_later_is_asked_again() -> None:
     disk = MemoryDisk()
     engine = replica_on(disk)
     master.undispatched = play.log_end
-    with pytest.raises(NotNow, match="the master's queues do not have its log up to"):
+    with pytest.raises(NotNow, match="the master has not dispatched its log up to"):
         fed(Follower(engine, lambda: None, master), log_of(play))
     end = engine.log.marks.appended
     master.undispatched = 0

@@ -247,7 +247,7 @@ def test_a_single_record_that_says_0_is_no_new_beginning() -> None:
     data[at : at + 8] = bytes(8)
     follower = Follower(engine, lambda: None)
     follower.take(bytes(data))
-    with pytest.raises(ForeignRecord, match="begins with it, and the next one does not"):
+    with pytest.raises(ForeignRecord, match="at number 0, but the next one does not"):
         follower.append()
     engine.catch_up()
     assert held_by(engine) == {("t", 0): play.put["t", 0][:4]}

@@ -127,7 +127,7 @@ def test_a_store_that_does_not_keep_them_up_says_so(tmp_path: Path) -> None:
     with rmqstore.open_store(tmp_path) as store:
         (warning,) = store.warnings
     assert warning.startswith(
-        f"{tmp_path / 'config' / 'rdb'}: a broker keeps topics, groups and committed offsets there"
+        f"{tmp_path / 'config' / 'rdb'}: a broker keeps topics, groups and committed offsets in this RocksDB"
     )
 
 

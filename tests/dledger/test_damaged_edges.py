@@ -99,7 +99,7 @@ def test_with_its_index_lost_it_is_refused_unchanged(
     INDEX_HARMS[harm](root / NODE / "index")
     before = tree(root)
     with pytest.raises(
-        StoreDamaged, match="the index of entries is lost, and made again only from data that are whole"
+        StoreDamaged, match="the index of entries is lost, and can be built again only from undamaged data"
     ):
         open_store(root, config(mode))
     assert tree(root) == before
@@ -190,7 +190,7 @@ def test_a_file_that_is_missing_between_others_is_refused(whole: Path, tmp_path:
     root = shutil.copytree(whole, tmp_path / "store")
     sorted((root / NODE / "data").iterdir())[number].unlink()
     before = tree(root)
-    with pytest.raises(StoreDamaged, match=r"no file of data holds|commitlog files are missing"):
+    with pytest.raises(StoreDamaged, match=r"no data file holds|commitlog files are missing"):
         open_store(root, config())
     assert tree(root) == before
 
@@ -215,13 +215,13 @@ def test_an_entry_store_tells_what_is_missing_or_wrong(tmp_path: Path) -> None:
         with pytest.raises(StoreDamaged, match=f"{path} @ {begin}: the CRC of the entry's body is wrong"):
             store.get(5)
     sorted((tmp_path / NODE / "data").iterdir())[1].unlink()
-    with pytest.raises(StoreDamaged, match="no file of data holds 4096 to 8192 of the log"):
+    with pytest.raises(StoreDamaged, match="no data file holds bytes 4096 to 8192 of the log"):
         EntryStore(tmp_path / NODE, sizes)
 
 
 def test_entries_that_no_checkpoint_calls_agreed_on_become_messages_with_a_word(killed: Path, tmp_path: Path) -> None:
     """A member that was alone and killed looks as a former leader of several does."""
-    words = "3 entries, up to entry 62, are taken for agreed on; its checkpoint says 59"
+    words = "3 entries, up to entry 62, are taken as agreed on by the group; the checkpoint of the member says 59"
     for takes_over in (False, True):
         root = shutil.copytree(killed, tmp_path / str(takes_over))
         asked = replace(config(), dledger=LedgerConfig(index_file_size=640, takes_over=takes_over))

@@ -45,7 +45,7 @@ def test_read_only_paths_are_read_and_get_no_file(tmp_path: Path, is_named_twice
     config = config_of(tmp_path, *named, read_only=("a", "b"))
     for number in range(2):
         store = open_store(root, config)
-        assert [each for each in store.warnings if "taken for agreed on" not in each] == []
+        assert [each for each in store.warnings if "taken as agreed on" not in each] == []
         assert sum(store.bounds("t", queue)[1] for queue in range(3)) == 120 + 120 * number
         put(store, 120, "more")
         if is_ended_cleanly:

@@ -65,7 +65,7 @@ def test_a_place_where_no_file_holds_an_entry_begins_no_log(offset: int, count: 
     store.append(bodies(count), 1)
     store.flush()
     before = disk.image()
-    with pytest.raises(Rejected, match=f"entry 10 of byte {offset}: its 56 bytes and a blank do not fit"):
+    with pytest.raises(Rejected, match=f"entry 10 of byte {offset}: its 56 bytes and a blank entry do not fit"):
         store.truncate(Entry(10, 1, offset, b"hello-10"))
     assert disk.image() == before
     store.truncate(Entry(10, 1, 768 + 192, b"hello-10"))
@@ -209,7 +209,7 @@ def test_entries_that_the_group_agreed_on_do_not_go_unnoticed() -> None:
         store.append(bodies(10), 1)
         store.update_committed(1, 9)
     disk.remove(f"{NODE}/data/{512:020d}")
-    with pytest.raises(StoreDamaged, match="agreed on entry 9, and the data end with entry 7"):
+    with pytest.raises(StoreDamaged, match="agreed on entry 9, but the data end with entry 7"):
         opened(disk)
 
 
@@ -364,7 +364,7 @@ def test_a_torn_term_is_refused(torn: bytes) -> None:
     with opened(disk) as store:
         store.save_term(Term(7, "n1"))
     disk.put_file(f"{NODE}/currterm", torn)
-    with pytest.raises(StoreDamaged, match="says no term"):
+    with pytest.raises(StoreDamaged, match="names no term"):
         opened(disk)
 
 
@@ -486,7 +486,7 @@ def test_a_directory_that_holds_something_else_is_refused_and_left_as_it_is(tmp_
         (root / ("checkpoint" if what == "a checkpoint" else "notes.txt")).write_bytes(bytes(4096))
     before = {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")}
     below = ".*its nodes are .*dledger-n0" if what == "a node's store" else ""
-    with pytest.raises(NotAStore, match=f"which is no DLedger node's{below}"):
+    with pytest.raises(NotAStore, match=f"which does not belong to a DLedger node{below}"):
         EntryStore(root, SMALL)
     assert {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")} == before
 
@@ -496,7 +496,7 @@ def test_rooms_of_a_nodes_names_with_files_of_another_program_are_left_as_they_a
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).touch()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(NotAStore, match=r"has (data|index)/\S+, which is no DLedger node's"):
+    with pytest.raises(NotAStore, match=r"has (data|index)/\S+, which does not belong to a DLedger node"):
         EntryStore(tmp_path, SMALL)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -157,7 +157,7 @@ def two_members(root: Path) -> None:
     shutil.copytree(root / "dledger-n0", root / "dledger-n1")
 
 
-@refusal(replace(LEDGER, on_middle_damage="cut"), NotAStore, "entries that are no messages")
+@refusal(replace(LEDGER, on_middle_damage="cut"), NotAStore, "entries that are not messages")
 def another_programs_group(root: Path) -> None:
     _ledger(root)
     shutil.rmtree(root / "dledger-n0")
@@ -165,7 +165,7 @@ def another_programs_group(root: Path) -> None:
         log.append([b"not a message, but of another program " * 3] * 50, 1)
 
 
-@refusal(LEDGER, StoreDamaged, "none can follow")
+@refusal(LEDGER, StoreDamaged, "no new term can start")
 def a_term_after_which_none_comes(root: Path) -> None:
     _ledger(root)
     (root / "dledger-n0" / "currterm").write_text(f"voteLeader=n0\ncurrTerm={2**63 - 1}\n")
@@ -177,13 +177,13 @@ def a_member_of_a_group_of_several(root: Path) -> None:
     (root / "dledger-n0" / "currterm").write_text("voteLeader=n2\ncurrTerm=7\n")
 
 
-@refusal(LEDGER, StoreDamaged, "says no term")
+@refusal(LEDGER, StoreDamaged, "names no term")
 def a_torn_term(root: Path) -> None:
     _ledger(root)
     (root / "dledger-n0" / "currterm").write_text("voteLeader=n0\ncurrT")
 
 
-@refusal(LEDGER, StoreDamaged, "agreed on entry 45, and the data end with entry 39")
+@refusal(LEDGER, StoreDamaged, "agreed on entry 45, but the data end with entry 39")
 def a_log_that_lacks_what_was_agreed_on(root: Path) -> None:
     _ledger(root)
     (root / "dledger-n0" / "checkpoint").write_text("committedIndex=45\nendIndex=45\n")
@@ -207,7 +207,9 @@ def damage_in_front_of_sound_entries(root: Path) -> None:
 
 
 @refusal(
-    replace(PLAIN, dledger=LedgerConfig(data_paths=("{root}/commitlog",))), NotAStore, "holds files that are no DLedger"
+    replace(PLAIN, dledger=LedgerConfig(data_paths=("{root}/commitlog",))),
+    NotAStore,
+    "holds files that are not DLedger",
 )
 def the_ordinary_log_as_data(root: Path) -> None:
     _plain(root)
@@ -283,7 +285,7 @@ def test_a_torn_term_does_not_give_way_to_an_older_one(tmp_path: Path, torn: byt
     path.write_bytes(torn)
     before = image(tmp_path)
     for opening in (lambda: open_store(tmp_path, LEDGER), lambda: EntryStore(tmp_path / "dledger-n0")):
-        with pytest.raises(StoreDamaged, match="says no term"):
+        with pytest.raises(StoreDamaged, match="names no term"):
             opening()
     assert image(tmp_path) == before
 
@@ -343,7 +345,7 @@ def test_where_it_cannot_be_told_who_has_files_mapped_nothing_is_written(
     with monkeypatch.context() as as_another:
         as_another.setattr("os.geteuid", lambda: owner + 1)
         for opening in (lambda: open_store(tmp_path, LEDGER), lambda: EntryStore(tmp_path / "dledger-n0")):
-            with pytest.raises(StoreInUse, match=f"user {owner} owns it, and only they and root see"):
+            with pytest.raises(StoreInUse, match=f"user {owner} owns it, and only that user and root can see"):
                 opening()
         assert len(rows(tmp_path)) == 40
     assert image(tmp_path) == before
@@ -396,7 +398,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(Rejected, match="below 2 GiB"):
         LedgerConfig(index_file_size=2**40)
     for paths in (("/a", "/a"), ("",)):
-        with pytest.raises(Rejected, match="directories, each once"):
+        with pytest.raises(Rejected, match="name each directory once"):
             LedgerConfig(data_paths=paths)
     with pytest.raises(Rejected, match="ha and dledger"):
         replace(LEDGER, ha=rmqstore.config.HaConfig())

@@ -90,7 +90,7 @@ def test_its_own_directory_may_be_said_through_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("below", [".", "dledger-n0", "dledger-n0/index", "index", "consumequeue", "config"])
 def test_data_have_a_directory_of_their_own(tmp_path: Path, below: str) -> None:
-    with pytest.raises(NotAStore, match="is this store's for other files"):
+    with pytest.raises(NotAStore, match="holds other files of this store"):
         open_store(tmp_path, member(tmp_path / below))
     assert image(tmp_path) == {}
 

@@ -273,7 +273,9 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "this process already writes to the store": in_use,
     "opened by process": forked,
     "holds another export": lambda places: exporting(places, exporting(places, "out").name, tags="login"),
-    "holds something else": lambda places: exporting(places, (places.empty / "out" / "x").mkdir(parents=True) or "out"),
+    "which is not part of an export": lambda places: exporting(
+        places, (places.empty / "out" / "x").mkdir(parents=True) or "out"
+    ),
     "another export writes there": exporting_twice_at_once,
     "goes on after it with skip_lost": exporting_what_is_gone,
     "is another log than was exported": exporting_what_was_made_again,

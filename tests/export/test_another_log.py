@@ -19,7 +19,7 @@ WISHES = {
     skips: ExportWish(columns=COLUMNS, partition_by=(), skip_lost=skips == "skip lost") for skips in ("", "skip lost")
 }
 every_wish = pytest.mark.parametrize("wish", WISHES.values(), ids=["fails", "skips"])
-WORDS = r"is another log than was exported.*name another place.*or put back the store that was exported"
+WORDS = r"is another log than was exported.*name another directory.*or restore the store that was exported"
 
 
 def refuse(store: Path, place: Path, wish: ExportWish) -> str:

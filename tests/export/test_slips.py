@@ -47,16 +47,20 @@ def test_it_goes_on_with_what_came(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("others.parquet", b"PAR1", "holds something else, 'others.parquet'"),
-        (".rmqstore-export/manifest.json", b"{}", "is no manifest of an export"),
+        ("others.parquet", b"PAR1", "holds 'others.parquet', which is not part of an export"),
+        (".rmqstore-export/manifest.json", b"{}", "is not the manifest of an export"),
         (
             ".rmqstore-export/manifest.json",
             b'{"rmqstore export":1,"told":{},"pending":{"x":"/etc/passwd"}}',
-            "no manif",
+            "not the manif",
         ),
-        (".rmqstore-export/manifest.json", b'{"rmqstore export":1,"told":{},"pending":{"x":"a/../../b"}}', "no manif"),
-        (".rmqstore-export/manifest.json", b"[" * 10**5, "is no manifest of an export"),
-        (".rmqstore-export/others", b"", "holds something else, 'others'"),
+        (
+            ".rmqstore-export/manifest.json",
+            b'{"rmqstore export":1,"told":{},"pending":{"x":"a/../../b"}}',
+            "not the manif",
+        ),
+        (".rmqstore-export/manifest.json", b"[" * 10**5, "is not the manifest of an export"),
+        (".rmqstore-export/others", b"", "holds 'others', which is not part of an export"),
     ],
 )
 def test_a_foreign_directory_is_refused_and_left_alone(

@@ -280,12 +280,12 @@ def test_a_version_that_is_none_says_nothing_of_the_entries() -> None:
     document = {"dataVersion": {"counter": "abc"}, "offsetTable": {"t@g": {"0": 7}}}
     found = broker_json.sifted(document, lambda each: (broker_json.data_version(each), consumer_offsets(each)))
     assert found.value == (None, {("g", "t"): {0: 7}})
-    assert found.reasons == ["dataVersion is passed over: counter is 'abc', no integer of 64 bits"]
+    assert found.reasons == ["dataVersion is ignored: counter is 'abc', not an integer of 64 bits"]
 
 
 def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None:
     text = '{"offsetTable":{"orders@g":{' + ",".join(f"{n}:1" for n in range(MEMBER_COUNT_MAX)) + "}}}"
-    with pytest.raises(Corrupt, match="members, at most"):
+    with pytest.raises(Corrupt, match="members, the most that is read"):
         parse(text)
 
 
@@ -301,7 +301,7 @@ def test_more_tokens_than_are_read_are_refused_before_they_become_objects(
     """Ten million quotes cost 1.1 GB and 9 s, and sixty million bytes of empty lists more."""
     monkeypatch.setattr(broker_json, "_value", pytest.fail)
     monkeypatch.setattr(broker_json, "_tidied", pytest.fail)
-    with pytest.raises(TooLarge, match=rf"JSON of \d+ {name}, at most {TOKEN_COUNT_MAX} are read"):
+    with pytest.raises(TooLarge, match=rf"the JSON has \d+ {name}, the most that is read is {TOKEN_COUNT_MAX}"):
         parse(coded(token * (TOKEN_COUNT_MAX + 1)))
 
 
@@ -311,7 +311,7 @@ def test_of_many_odd_entries_some_are_told_and_the_others_counted() -> None:
     assert found.value == {("g", "t"): {0: 7}}
     assert len(found.odd["offsetTable"]) == 5000
     assert len(found.reasons) == 101
-    assert found.reasons[-1] == "4900 more entries are passed over"
+    assert found.reasons[-1] == "4900 more entries are ignored"
 
 
 @pytest.mark.host

@@ -75,7 +75,7 @@ def test_another_programs_node_is_not_taken_for_a_store(tmp_path: Path) -> None:
         node = unpacked(case, tmp_path / case.name)
         self_id = node.name.removeprefix("dledger-")
         files = {path: path.read_bytes() for path in node.rglob("*") if path.is_file()}
-        with pytest.raises(Rejected, match=r"takes_over=True|entries that are no messages"):
+        with pytest.raises(Rejected, match=r"takes_over=True|entries that are not messages"):
             open_store(node.parent, StoreConfig(dledger=LedgerConfig(self_id=self_id)))
         assert {path: path.read_bytes() for path in node.rglob("*") if path.is_file()} == files
         refused += 1

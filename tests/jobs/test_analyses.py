@@ -297,8 +297,8 @@ def test_a_writer_that_has_put_its_replay_is_told(same_session, small, tmp_path,
         (["--topic", "t"], "topic t would be doubled"),
         (["--topic", "t,u", "--rename", "t=u"], "topic t would be doubled"),
         (["--topic", "t,u", "--rename", "t=again"], "topic u would be doubled"),
-        (["--topic", "t", "--rename", "t=a b"], "--rename t=a b: a topic is letters"),
-        (["--topic", "t", "--rename", "t="], "wanted is OLD=NEW"),
+        (["--topic", "t", "--rename", "t=a b"], "--rename t=a b: a topic takes"),
+        (["--topic", "t", "--rename", "t="], "write OLD=NEW"),
         (["--topic", ""], "--topic: is empty"),
         (["--since", " "], "--since: is empty"),
         (["--keys", ""], "--keys: is empty"),
@@ -350,13 +350,13 @@ def test_a_key_is_traced_as_it_stands(same_session, small, capsys):
     assert "small" not in capsys.readouterr().err
     with pytest.raises(SystemExit):
         order_trace.main(["--store", str(small), "--key", "two keys"])
-    assert "RocketMQ puts spaces between keys" in capsys.readouterr().err
+    assert "RocketMQ separates keys by spaces" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("raised", "said"), [
     ("ModuleNotFoundError: No module named 'rmqstore'",
-     ("No module named 'rmqstore' where Spark's workers run: let them run the Python that has it "
-      f"(PYSPARK_PYTHON={sys.executable})")),
+     ("No module named 'rmqstore' in the Python of Spark's workers: run them with the Python that has it "
+         f"(PYSPARK_PYTHON={sys.executable})")),
     ("pyarrow.lib.ArrowInvalid: no\nOSError: [Errno 28] No space left on device",
      "OSError: [Errno 28] No space left on device"),
 ])  # fmt: skip

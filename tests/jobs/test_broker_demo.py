@@ -65,9 +65,9 @@ def test_every_message_goes_where_the_demo_says(rmq_store_factory, monkeypatch):
     ("changed", "expected"),
     [
         ({}, "The reminder came late, paid was sent, cancelled never was, and poison was given up."),
-        ({"cancelled": (HALF, TOPIC)}, "NOT AS IT SHOULD BE: cancelled."),
-        ({"poison": (TOPIC, WAITING, RETRY)}, "NOT AS IT SHOULD BE: poison."),
-        ({"poison": (TOPIC, WAITING, RETRY, DEAD, DEAD), "other": ()}, "NOT AS IT SHOULD BE: other, poison."),
+        ({"cancelled": (HALF, TOPIC)}, "UNEXPECTED: cancelled."),
+        ({"poison": (TOPIC, WAITING, RETRY)}, "UNEXPECTED: poison."),
+        ({"poison": (TOPIC, WAITING, RETRY, DEAD, DEAD), "other": ()}, "UNEXPECTED: other, poison."),
     ],
 )
 def test_what_went_wrong_is_said(changed, expected):

@@ -96,7 +96,7 @@ def test_a_row_that_fits_is_a_line_of_a_table(spark: SparkSession) -> None:
         "-  -----------------------  -----------------",
         '1  2026-01-02 03:04:05.678  say "so",\\nor not',
     ]
-    assert found.left_out == "only the first 1 rows: --rows N shows more"
+    assert found.left_out == "only the first 1 rows are shown: --rows N shows more"
     assert job_table.shown(frame.where("n = 3"), 1, 60) == ("no rows", "")
 
 
@@ -226,7 +226,7 @@ def test_rows_that_are_left_out_are_told_beside_a_pipe(
     assert traffic.main(["--store", str(store), "--rows", "1"]) == 0
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 2
-    assert told.err.splitlines()[-1] == "only the first 1 rows: --rows N shows more"
+    assert told.err.splitlines()[-1] == "only the first 1 rows are shown: --rows N shows more"
 
 
 def test_a_writer_s_name_that_is_none_is_told_before_spark_starts(

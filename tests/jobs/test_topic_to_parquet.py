@@ -196,7 +196,7 @@ def test_a_stream_does_not_mix_with_what_was_written_in_one_go(same_session, sma
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--overwrite", "--checkpoint", "c"], "what the checkpoint calls done would be gone"),
+        (["--overwrite", "--checkpoint", "c"], "would delete output that the checkpoint counts as done"),
         (["--target-mib", "0"], "'0': a whole number of MiB, at least 1"),
         (["--target-mib", "128m"], "'128m': a whole number of MiB"),
     ],

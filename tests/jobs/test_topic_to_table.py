@@ -46,4 +46,4 @@ def test_an_iceberg_table_has_a_name(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         topic_to_table.main(arguments(tmp_path, "/data/table", "iceberg"))
     assert ended.value.code == 2
-    assert "an Iceberg table has a name" in capsys.readouterr().err
+    assert "write an Iceberg table as" in capsys.readouterr().err

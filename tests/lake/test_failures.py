@@ -30,7 +30,7 @@ def test_an_object_store_that_refuses_is_told_with_the_cause() -> None:
     assert "Generic S3 error: Error performing GET http://127.0.0.1:" in line
     assert "Connection refused" in line
     assert not any(sign in line for sign in ("\x1b", "[31m", "↳", "\n"))
-    assert line.endswith("; run it again when that is mended: it goes on from the table's own offsets")
+    assert line.endswith("; repair that and run it again: it continues from the table's offsets")
 
 
 @pytest.mark.parametrize(

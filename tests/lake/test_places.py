@@ -63,7 +63,7 @@ def test_an_endpoint_of_the_options_has_the_files_too(bucket: Bucket) -> None:
     [
         (KEYS | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS_ALLOW_HTTP=true"),
         (KEYS | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "false"}, "AWS_ALLOW_HTTP=true"),
-        ({"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a"}, "go together"),
+        ({"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a"}, "give both"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], said: str) -> None:

@@ -82,4 +82,4 @@ def test_crc_properties_are_checked_when_asked() -> None:
 
 
 def test_a_gap_between_files_ends_the_walk() -> None:
-    assert walked(b"", stop=100) == [Torn(0, "0 bytes left, no record fits")]
+    assert walked(b"", stop=100) == [Torn(0, "0 bytes left, too few for a record")]

@@ -40,7 +40,7 @@ def test_a_refusal_has_the_peers_words() -> None:
         pytest.raises(Refused) as refusal,
     ):
         client.ask(21)
-    advice = "--access-key and --secret-key are those of an account that may"
+    advice = "give the --access-key and --secret-key of an account that may do it"
     assert str(refusal.value) == f"{address} refused it with code 16: no permission; {advice}"
 
 
@@ -50,7 +50,7 @@ def test_a_broker_of_4_that_does_not_know_who_asks_has_refused_for_good() -> Non
     with (
         peer(saying(code=1, remark=words)) as address,
         RemotingClient(address) as client,
-        pytest.raises(Refused, match=r"code 1: .*No acl config for nobody.*; --access-key and --secret-key"),
+        pytest.raises(Refused, match=r"code 1: .*No acl config for nobody.*; give the --access-key and --secret-key"),
     ):
         client.ask(28)
 
@@ -153,7 +153,7 @@ def test_tls_with_a_peer_that_has_none_says_so(answer: Answer) -> None:
     with (
         bytes_peer(answer) as address,
         RemotingClient(address, access) as client,
-        pytest.raises(Unreachable, match=r"it does not take TLS: .*; without --tls"),
+        pytest.raises(Unreachable, match=r"it does not support TLS: .*; try without --tls"),
     ):
         client.ask(1)
 

@@ -49,9 +49,9 @@ def refused_everywhere(tls: Any, root: Path) -> str:
         ({"key_file": PEM / "master.pem"}, "the private key .*master.pem is not in this file: .*PRIVATE KEY"),
         (
             {"key_file": PEM / "slave.key"},
-            r"the private key .*/slave\.key is not that of the certificate .*master\.pem",
+            r"the private key .*/slave\.key does not belong to the certificate .*master\.pem",
         ),
-        ({"key_file": PEM / "locked.key"}, r"the private key .*/locked\.key has a passphrase: take it off"),
+        ({"key_file": PEM / "locked.key"}, r"the private key .*/locked\.key has a passphrase: remove the passphrase"),
     ],
     ids=range(12),
 )
@@ -69,7 +69,7 @@ def test_a_file_that_is_damaged_is_named(field: str, kind: str, tmp_path: Path) 
     broken.write_text(BROKEN.format(kind))
     line = refused_everywhere(replace(GOOD, **{field: broken}), tmp_path)
     assert str(broken) in line
-    assert "damaged, or no PEM" in line
+    assert "damaged, or not a PEM" in line
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:

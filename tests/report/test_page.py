@@ -102,9 +102,9 @@ def test_the_same_figures_give_the_same_page(store_of) -> None:
 
 def test_a_store_that_is_not_checked_says_so(store_of) -> None:
     page = page_of(figures_of(store_of("basic-midflip"), verifies=False, reads_traffic=False)).decode()
-    assert "Not checked, as asked" in page
+    assert "Not checked, as requested" in page
     assert 'id="figure-damage" data-v="-1">–' in page
-    assert "Not read, as asked" in page
+    assert "Not read, as requested" in page
     assert "damaged place" in page_of(figures_of(store_of("basic-midflip"))).decode()
 
 
@@ -112,7 +112,7 @@ def test_very_long_tables_are_cut_and_say_so() -> None:
     rows = [(f"t{number}", number) for number in range(ROWS_MAX + 5)]
     made = table_html("x", "Rows", [Column("Name"), Column("Count", "count")], rows)
     assert made.count("<tr>") == ROWS_MAX + 1
-    assert "5 more rows are left out" in made
+    assert "5 more rows are not shown" in made
 
 
 @pytest.mark.parametrize(

@@ -322,4 +322,4 @@ def test_a_stream_takes_no_name_of_its_own(spark, tmp_path):
     query = stream.option("checkpointLocation", f"{tmp_path}/c").trigger(availableNow=True).start(f"{tmp_path}/store")
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination()
-    assert "a stream is known by its checkpoint" in advice_in(caught.value)
+    assert "a stream takes its name from the checkpoint" in advice_in(caught.value)

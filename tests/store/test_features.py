@@ -254,7 +254,7 @@ def test_a_timer_is_refused_in_a_transaction_too(asked: str):
     opened = Opened()
     result = opened.store.transactions.prepare(Message("orders", b"later", properties={asked: "3600"}))
     assert (result.status, result.is_stored) == (PutStatus.WHEEL_TIMER_NOT_ENABLE, False)
-    assert result.reason == f"{asked}: timer messages are not delivered here"
+    assert result.reason == f"{asked}: rmqstore does not deliver timer messages"
 
 
 def test_an_open_transaction_is_asked_after_and_given_up():

@@ -80,7 +80,9 @@ def test_an_id_that_is_not_there_is_lost_and_other_text_is_refused(
     for text in ("CB007109" + results[0].msg_id[8:], results[0].msg_id[:-1] + "1", UNIQUE):
         with pytest.raises(DataLost, match=f"no message with the id {text} is there"):
             reads.message_at(text)
-    with pytest.raises(Rejected, match="no offset message id: 32 or 56 hexadecimal digits; a unique key is found by"):
+    with pytest.raises(
+        Rejected, match="not an offset message id: write 32 or 56 hexadecimal digits; a unique key is found by"
+    ):
         reads.message_at("o-17")
 
 

@@ -163,9 +163,9 @@ def test_a_group_past_the_end_of_its_queue_gets_all_that_comes_there(
     end = happens(root)
     store = rmqstore.open_store(root, CONFIG)
     told = [warning for warning in store.warnings if "group g was at offset" in warning]
-    assert [f"of t/{queue_id}, which ends at {end}: it goes on there" in told[queue_id] for queue_id in (0, 1)] == [
-        True
-    ] * 2
+    assert [
+        f"of t/{queue_id}, which ends at {end}: the offset is set to that end" in told[queue_id] for queue_id in (0, 1)
+    ] == [True] * 2
     put(store, range(100, 140))
     store.abandon()  # as a kill before the offsets were persisted by themselves
     with rmqstore.open_store(root, CONFIG) as store, store.consumer("g", "t") as consumer:

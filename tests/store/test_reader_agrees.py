@@ -105,7 +105,7 @@ def test_what_a_reader_sees_is_what_the_engine_serves(puts: list[tuple[str, Any]
             by_queue = said_by_reader(Path(directory), "queue")
             by_log = said_by_reader(Path(directory), "commitlog")
         except Corrupt as damage:
-            if not damage.reason.endswith("fewer messages than it says"):
+            if not damage.reason.endswith("its number of messages is not the one that it states"):
                 raise
             reject()
     disk = MemoryDisk()

@@ -24,12 +24,12 @@ REFUSED: list[tuple[dict[str, Any], PutStatus, str]] = [
     ({"body": bytes(4 * 1024 * 1024 + 1)}, ILLEGAL, "a body of 4194305 bytes: at most 4194304 (StoreConfig.message"),
     ({"body": bytes(4000)}, ILLEGAL, "its record does not fit a file of the log (4096 bytes)"),
     ({"queue_id": -1}, ILLEGAL, "queue_id=-1: 0 to 2147483646"),
-    ({"queue_id": 1_000_000}, ILLEGAL, "queue_id=1000000: topic 'orders' has 0 queues, and by itself it gets 65536"),
+    ({"queue_id": 1_000_000}, ILLEGAL, "queue_id=1000000: topic 'orders' has 0 queues, and puts raise this to 65536"),
     ({"flag": 2**31}, ILLEGAL, "flag=2147483648: -2147483648 to 2147483647"),
     ({"reconsume_times": -(2**31) - 1}, ILLEGAL, "reconsume_times=-2147483649"),
     ({"born_timestamp_ms": 2**63}, ILLEGAL, "born_timestamp_ms=9223372036854775808"),
     ({"prepared_transaction_offset": 2**63}, ILLEGAL, "prepared_transaction_offset=9223372036854775808"),
-    ({"born_host": "localhost"}, ILLEGAL, "born_host: 'localhost' is no host: write 203.0.113.9:10911"),
+    ({"born_host": "localhost"}, ILLEGAL, "born_host: 'localhost' is not a host: write 203.0.113.9:10911"),
     ({"tags": "a\x01b"}, ILLEGAL, f"tags: {BROKEN}"),
     ({"keys": ["a", "b\x02"]}, ILLEGAL, f"keys: {BROKEN}"),
     ({"properties": {"p": "a\x02b"}}, ILLEGAL, f"properties['p']: {BROKEN}"),
@@ -38,7 +38,7 @@ REFUSED: list[tuple[dict[str, Any], PutStatus, str]] = [
     ({"sys_flag": 0x80}, ILLEGAL, "sys_flag=0x80, INNER_NUM=None: a batch comes with the flags 0xC0"),
     ({"properties": {"DELAY": "soon"}}, ILLEGAL, "DELAY='soon': a number, the delay level"),
     ({"topic": "t" * 128, "properties": {"DELAY": "1"}}, ILLEGAL, "1 to 127 of them"),
-    ({"properties": {"TIMER_DELIVER_MS": "1"}}, PutStatus.WHEEL_TIMER_NOT_ENABLE, "TIMER_DELIVER_MS: timer messages"),
+    ({"properties": {"TIMER_DELIVER_MS": "1"}}, PutStatus.WHEEL_TIMER_NOT_ENABLE, "rmqstore does not deliver timer"),
     ({"properties": {"p": "x" * 32767}}, TOO_LARGE, "properties of 32770 bytes: at most 32767, tags and keys"),
 ]  # fmt: skip
 

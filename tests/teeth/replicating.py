@@ -50,7 +50,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "replica: a topic that begins again keeps its old queues",
         _FOLLOWER,
-        "        return again\n",
+        "        return restart\n",
         "        return None\n",
         f"{_T_OUTCOMES}::test_a_replica[in all queues-150]",
         finding="old",
@@ -58,7 +58,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "replica: one record that says 0 throws its queue away",
         _FOLLOWER,
-        "        if again is not None and again.is_doubted:\n",
+        "        if restart is not None and restart.is_doubted:\n",
         "        if False:\n",
         f"{_T_REST}::test_a_single_record_that_says_0_is_no_new_beginning",
         finding="where 1 comes next",

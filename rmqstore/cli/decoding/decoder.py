@@ -1,7 +1,7 @@
-"""Bodies decoded for those who read them: as JSON, text, hex, base64, Avro or Protocol Buffers.
+"""Decodes bodies for readers: as JSON, text, hex, base64, Avro or Protocol Buffers.
 
-A body is anybody's: whatever is in it, decoding ends, takes memory of the order of the body, and says in a line why it
-could not be done.
+Bodies are untrusted.  Decoding always ends, takes memory proportional to the body, and gives the reason for a failure
+in one line.
 """
 
 import base64
@@ -16,17 +16,17 @@ import pyarrow as pa
 from rmqstore.errors import in_one_line
 
 Encoding = Literal["json", "utf8", "hex", "base64", "avro", "protobuf"]
-# A larger body is not decoded: its object would take many times as much.
+# A larger body is not decoded: the decoded object would take many times as much memory.
 DECODED_SIZE_MAX = 16 * 1024 * 1024
 _REASON_SIZE_MAX = 200
-# No schema is so large, and a device may have no end.
+# A larger file is not a schema; it may be a device without an end.
 _SCHEMA_SIZE_MAX = 16 * 1024 * 1024
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _LINE_ENDS = re.compile("[\r\n]")
 
 
 class Undecodable(Exception):
-    """A body that is not what it should be; the words say why."""
+    """A body that cannot be decoded; the text is the reason."""
 
 
 class Shown(NamedTuple):
@@ -88,22 +88,22 @@ class BodyDecoder:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
-# Numbers stay the text that they are: none is too long, and none is rounded.
+# Numbers stay text, so that none is rounded or too long to be read.
 _parse = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_refuse_constant).decode
 
 
 def _json(body: bytes) -> Shown:
-    """The document as it stands there, on one line: no string of JSON holds a line end."""
+    """The JSON document unchanged, but on one line: strings in JSON hold no line end."""
     text = _utf8(body).text
     try:
         _parse(text)
     except ValueError as error:
-        raise Undecodable(f"no JSON: {error}") from None
+        raise Undecodable(f"not JSON: {error}") from None
     except RecursionError:
-        raise Undecodable("JSON that is nested too deeply") from None
+        raise Undecodable("the JSON is nested too deeply") from None
     return Shown(_LINE_ENDS.sub(" ", text.strip()), True)
 
 
@@ -111,7 +111,7 @@ def _utf8(body: bytes) -> Shown:
     try:
         return Shown(body.decode("utf-8"), False)
     except UnicodeDecodeError as error:
-        raise Undecodable(f"no UTF-8: byte 0x{body[error.start]:02x} at {error.start}") from None
+        raise Undecodable(f"not UTF-8: byte 0x{body[error.start]:02x} at {error.start}") from None
 
 
 PLAIN: dict[str, Callable[[bytes], Shown]] = {

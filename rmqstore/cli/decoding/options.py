@@ -41,7 +41,7 @@ def protobuf_decode(path: str, name: str) -> Callable[[bytes], Shown]:
         raise Rejected(f"{path}: no message {name!r}; it has {', '.join(known) or 'none'}") from None
     except (OSError, DecodeError, TypeError, ValueError) as error:
         what = "protoc --include_imports --descriptor_set_out=FILE writes one"
-        raise Rejected(f"{path}: no set of descriptors ({error}); {what}") from None
+        raise Rejected(f"{path}: not a descriptor set ({error}); {what}") from None
 
     def decode(body: bytes) -> Shown:
         try:
@@ -50,9 +50,9 @@ def protobuf_decode(path: str, name: str) -> Callable[[bytes], Shown]:
                 descriptor_pool=pool,
             )  # fmt: skip
         except RecursionError:
-            raise Undecodable("a message that is nested too deeply") from None
+            raise Undecodable("the message is nested too deeply") from None
         except Exception as error:  # noqa: BLE001  what a library says to any bytes at all
-            raise Undecodable(f"no {name}: {str(error) or type(error).__name__}") from None
+            raise Undecodable(f"not a {name}: {str(error) or type(error).__name__}") from None
         return Shown(text, True)
 
     return decode
@@ -82,23 +82,25 @@ def avro_decode(path: str, *, is_framed: bool) -> Callable[[bytes], Shown]:
         # The compiled reader goes as deep as a body says, past the end of the stack; Python's own stops in time.
         read = plain.schemaless_reader if _is_recursive(document) else fastavro.schemaless_reader
     except (OSError, ValueError, RecursionError, fastavro.schema.SchemaParseException) as error:
-        raise Rejected(f"{path}: no Avro schema ({error})") from None
+        raise Rejected(f"{path}: not an Avro schema ({error})") from None
     except fastavro.schema.UnknownType as error:
-        raise Rejected(f"{path}: no Avro schema: it names the type {error.name}, which it does not define") from None
+        raise Rejected(
+            f"{path}: not an Avro schema: it names the type {error.name}, which it does not define"
+        ) from None
 
     def decode(body: bytes) -> Shown:
         if is_framed and (len(body) < _FRAME_SIZE or not body.startswith(_FRAME)):
-            raise Undecodable("no frame of a schema registry: leave --framed out")
+            raise Undecodable("the body has no schema registry header: leave --framed out")
         source = BytesIO(body[_FRAME_SIZE:] if is_framed else body)
         try:
             value = read(source, schema, None)
         except RecursionError:
-            raise Undecodable("Avro that is nested too deeply") from None
+            raise Undecodable("the Avro is nested too deeply") from None
         except Exception as error:  # noqa: BLE001  what a library says to any bytes at all
-            raise Undecodable(f"no Avro of this schema: {str(error) or type(error).__name__}") from None
+            raise Undecodable(f"not Avro of this schema: {str(error) or type(error).__name__}") from None
         left = source.tell(), len(source.getbuffer())
         if left[0] != left[1]:
-            raise Undecodable(f"no Avro of this schema: {left[1] - left[0]} of {left[1]} bytes are left over")
+            raise Undecodable(f"not Avro of this schema: {left[1] - left[0]} of {left[1]} bytes are left over")
         return Shown(_json(value), True)
 
     return decode
@@ -108,7 +110,7 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except RecursionError:
-        raise Undecodable("Avro that is nested too deeply") from None
+        raise Undecodable("the Avro is nested too deeply") from None
     except ValueError:  # NaN and the infinities, which JSON does not have
         return json.dumps(_without_nans(value), ensure_ascii=False, default=_plain)
 
@@ -192,7 +194,7 @@ def decode_options(command: Command) -> Command:
     options = (
         click.option(
             "--decode", type=click.Choice(get_args(Encoding)), expose_value=False, callback=_keep,
-            help="Show bodies so; avro and protobuf need the extra of that name.",
+            help="How bodies are decoded; avro and protobuf need the extra of that name.",
         ),
         click.option(
             "--schema", type=click.Path(exists=True, dir_okay=False), expose_value=False, callback=_keep,
@@ -204,7 +206,7 @@ def decode_options(command: Command) -> Command:
         ),
         click.option(
             "--framed", is_flag=True, expose_value=False, callback=_keep,
-            help="With --decode avro: bodies begin with a schema registry's 5 bytes, which are passed over.",
+            help="With --decode avro: skip the 5 bytes of a schema registry at the start of each body.",
         ),
     )  # fmt: skip
     for option in reversed(options):
@@ -216,7 +218,8 @@ def body_limit_option(command: Command) -> Command:
     """Adds --max-body-bytes, which `body_bytes_max` tells."""
     return click.option(
         "--max-body-bytes", type=click.IntRange(1, BODY_LIMIT_MAX), default=BODY_SIZE_MAX, metavar="BYTES",
-        expose_value=False, callback=_keep, help="What a compressed body may unpack to (128 MiB if not given).",
+        expose_value=False, callback=_keep, help="Largest size of a compressed body once it is unpacked (default: "
+            "128 MiB).",
     )(command)  # fmt: skip
 
 
@@ -237,7 +240,7 @@ def chosen_decoder() -> BodyDecoder | None:
     encoding = given.get("decode")
     if encoding is None:
         if any(given.values()):
-            raise click.UsageError("--schema, --message and --framed belong to --decode")
+            raise click.UsageError("--schema, --message and --framed need --decode")
         return None
     with mistakes_in_command():
         return decoder_of(encoding, given["schema"], given["message"], is_framed=bool(given["framed"]))
@@ -251,14 +254,14 @@ def decoder_of(encoding: Encoding, schema: str | None, message: str | None, *, i
     """
     if encoding not in ("avro", "protobuf"):
         if schema is not None or message is not None or is_framed:
-            raise Rejected("--schema, --message and --framed belong to --decode avro or protobuf")
+            raise Rejected("--schema, --message and --framed need --decode avro or protobuf")
         return BodyDecoder(PLAIN[encoding])
     if schema is None:
         raise Rejected(f"--decode {encoding} needs --schema FILE")
     if encoding == "avro":
         if message is not None:
-            raise Rejected("--message belongs to --decode protobuf")
+            raise Rejected("--message needs --decode protobuf")
         return BodyDecoder(avro_decode(schema, is_framed=is_framed))
     if message is None or is_framed:
-        raise Rejected("--decode protobuf needs --message NAME, such as shop.Order, and no --framed")
+        raise Rejected("--decode protobuf needs --message NAME, such as shop.Order, and takes no --framed")
     return BodyDecoder(protobuf_decode(schema, message))

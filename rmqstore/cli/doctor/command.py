@@ -26,11 +26,11 @@ from rmqstore.cli.output import counted, debug_option, print_json, printable, wr
 from rmqstore.directory.store_root import found_store
 from rmqstore.errors import StoreError, in_one_line
 
-# --- Facts that have to be tried: locks, maps, sparse files and syncs, in a directory of its own beside a store.
+# --- Facts that need a test: locks, maps, sparse files and syncs, in a temporary directory beside a store.
 
 _SIZE = 4 * 1024 * 1024
 _SYNCS = 15
-# No disk is so fast, and no battery-backed cache behind a bus.
+# Seconds of a sync: no disk is faster, nor a battery-backed cache on a bus.
 _SYNC_LEAST_S = 5e-6
 _TAKE = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
 _PATIENCE_S = 60.0
@@ -58,7 +58,7 @@ def tried_facts(given: str) -> Iterator[Fact]:
         yield Fact(
             area,
             "tried",
-            f"nothing can be made in {beside}: {error.strerror}",
+            f"no directory can be created in {beside}: {error.strerror}",
             "odd",
             "run as a user who may write there",
         )
@@ -67,8 +67,10 @@ def tried_facts(given: str) -> Iterator[Fact]:
 def _sparse(area: str, descriptor: int) -> Fact:
     os.ftruncate(descriptor, _SIZE)
     if os.fstat(descriptor).st_blocks * 512 < _SIZE:
-        return Fact(area, "sparse files", "tried: a file that is made ahead takes no room")
-    return Fact(area, "sparse files", "tried: none", "odd", "each file made ahead takes its whole size at once")
+        return Fact(area, "sparse files", "tried: a file that is created ahead takes no room")
+    return Fact(
+        area, "sparse files", "tried: none", "odd", "each file that is created ahead takes its whole size at once"
+    )
 
 
 def _mapped(area: str, descriptor: int) -> Fact:
@@ -94,7 +96,11 @@ def _locked(area: str, descriptor: int, path: str) -> Fact:
     if done.returncode:
         return Fact(area, "locks", "tried: keep a second process out")
     return Fact(
-        area, "locks", "tried: a second process gets them too", "broken", "write to a store here from one program alone"
+        area,
+        "locks",
+        "tried: a second process gets the same locks",
+        "broken",
+        "write to a store here from one program alone",
     )
 
 
@@ -109,7 +115,7 @@ def _synced(area: str, descriptor: int) -> Fact:
     said = f"tried: {middle_s * 1000:.3f} ms, as the median of {_SYNCS}"
     if middle_s < _SYNC_LEAST_S:
         return Fact(
-            area, "fsync", said, "odd", "no disk is so fast: a power cut may take messages that were acknowledged"
+            area, "fsync", said, "odd", "no disk is that fast: a power cut may lose messages that were acknowledged"
         )
     return Fact(area, "fsync", said)
 
@@ -169,7 +175,7 @@ def _libraries_that_fit(version: str) -> Iterator[Fact]:
     present = ".".join(map(str, sys.version_info[:2]))
     if tried and present not in tried:
         yield Fact(
-            _AREA, "Python", present, "odd", f"PySpark {version} is made for Python {', '.join(tried)}: use one of them"
+            _AREA, "Python", present, "odd", f"PySpark {version} supports Python {', '.join(tried)}: use one of them"
         )
     found = _ARROW_LEAST.search(" ".join(said.get_all("Requires-Dist") or ()))
     arrow = version_of("pyarrow")
@@ -188,10 +194,10 @@ def java_version() -> tuple[int | None, str]:
             [program, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = error.strerror if isinstance(error, OSError) else "it does not answer"
+        said = error.strerror if isinstance(error, OSError) else "it does not finish"
         return None, f"{program} cannot be run: {said}"
     found = _JAVA_VERSION.search(done.stderr + done.stdout)
-    return (None, f"{program} does not tell its version") if found is None else (int(found[1]), program)
+    return (None, f"{program} does not print its version") if found is None else (int(found[1]), program)
 
 
 def _worker() -> Fact:
@@ -204,14 +210,14 @@ def _worker() -> Fact:
             text=True, timeout=ANSWER_S, check=False, cwd="/", errors="replace",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = error.strerror if isinstance(error, OSError) else "it does not answer"
+        said = error.strerror if isinstance(error, OSError) else "it does not finish"
         return Fact(_AREA, "workers", f"{called} cannot be run: {said}", "broken", advice)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         return Fact(_AREA, "workers", f"{called} cannot import the source: {why}", "broken", advice)
     version = tuple(map(int, done.stdout.split()))
     if version != sys.version_info[:2]:
-        said = f"{called} is Python {'.'.join(map(str, version))}, and this one is another"
+        said = f"{called} is Python {'.'.join(map(str, version))}, this command runs another version"
         return Fact(_AREA, "workers", said, "broken", advice)
     return Fact(_AREA, "workers", f"{called} imports the source")
 
@@ -251,18 +257,18 @@ _MARKS = {"good": "  ", "odd": "? ", "broken": "! "}
 _NAME_WIDTH = 15
 
 
-@click.command("doctor", epilog=_EXAMPLE, short_help="Say what this machine lacks, and what to do about it.")
+@click.command("doctor", epilog=_EXAMPLE, short_help="Show what this machine lacks, and what to do about it.")
 @click.argument("stores", metavar="[STORE]...", nargs=-1)
 @click.option(
     "--try", "tries", is_flag=True,
-    help="Try locks, maps, sparse files and syncs in a directory beside each STORE, which is removed again.",
+    help="Test locks, maps, sparse files and syncs in a temporary directory beside each STORE.",
 )  # fmt: skip
 @click.option(
     "--write-pyspark-zip", "home", metavar="DIR",
-    help="Write DIR, a SPARK_HOME of links to the one that is installed, with a pyspark.zip whose modules are compiled;"
-    " or that one itself.  Nothing else is looked at.",
+    help="Write a pyspark.zip with compiled modules into DIR, a new SPARK_HOME of links to the installed one, or the "
+        "installed SPARK_HOME itself.  Nothing else is checked.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @debug_option
 @click.pass_context
 def doctor(ctx: click.Context, stores: tuple[str, ...], tries: bool, home: str | None, as_json: bool) -> None:
@@ -272,9 +278,9 @@ def doctor(ctx: click.Context, stores: tuple[str, ...], tries: bool, home: str |
     and its state. ? is a drawback, ! is broken: then the exit status is 1. Nothing is written to a STORE.
     """
     if tries and not stores:
-        raise click.UsageError("--try belongs to a STORE: it is tried beside that")
+        raise click.UsageError("--try needs a STORE: the tests run beside it")
     if home is not None and stores:
-        raise click.UsageError("--write-pyspark-zip goes without a STORE")
+        raise click.UsageError("--write-pyspark-zip takes no STORE")
     facts = list(write_home(home)) if home is not None else [*machine_facts(), *spark_facts()]
     for store in dict.fromkeys(stores):
         facts += store_facts(store)

@@ -52,7 +52,8 @@ def write_home(directory: str) -> Iterator[Fact]:
     program, called = worker_program()
     if not is_this_python(program):
         raise Rejected(
-            f"{called} is another Python than this one, or none; set PYSPARK_PYTHON, or use that one's rmqstore"
+            f"{called} is a different Python than this one, or does not run; set PYSPARK_PYTHON, or run rmqstore "
+            "with that Python"
         )
     target = os.path.realpath(directory)
     paid_s = import_seconds(program, home)
@@ -71,9 +72,7 @@ def write_home(directory: str) -> Iterator[Fact]:
 def _readable_zip(home: str) -> str:
     path = zip_of(home)
     if not os.path.isfile(path):
-        raise Rejected(
-            f"{home}: there is no python/lib/pyspark.zip; the package that is installed is imported as it is"
-        )
+        raise Rejected(f"{home}: there is no python/lib/pyspark.zip; Python imports the installed package as it is")
     try:
         content_of(path)
     except (OSError, zipfile.BadZipFile) as error:
@@ -96,11 +95,11 @@ def _refuse(given: str, target: str, home: str) -> None:
     if not given:
         raise Rejected("--write-pyspark-zip: name a directory")
     if f"{target}/".startswith(f"{home}/") or f"{home}/".startswith(f"{target}/"):
-        raise Rejected(f"{given}: lies in {home} or holds it; name another directory, or that one itself")
+        raise Rejected(f"{given}: lies in {home} or holds it; name another directory, or {home} itself")
     if not os.path.lexists(target):
         return
     if not os.path.isdir(target):
-        raise Rejected(f"{given}: is no directory; name another")
+        raise Rejected(f"{given}: is not a directory; name another")
     try:
         origin = _origin(target)
         is_free = not os.listdir(target) or origin is not None

@@ -1,4 +1,4 @@
-"""This machine, as far as it matters: Python and its libraries, memory, limits, the terminal, the clock."""
+"""Facts about this machine: Python and its libraries, memory, limits, the terminal, the clock."""
 
 import importlib
 import importlib.metadata
@@ -29,7 +29,7 @@ _EXTRAS = {
 }
 _MEMORY_LEAST = 1024**3
 _FILES_LEAST = 1024
-# 2026-01-01: before this there was no such program.
+# 2026-01-01: an earlier clock is wrong, as rmqstore is younger.
 _FIRST_YEAR_S = 1_767_225_600
 
 
@@ -143,5 +143,5 @@ def _encoding() -> Fact:
 def _clock() -> Fact:
     said = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) + f", zone {'/'.join(time.tzname)}"
     if time.time() < _FIRST_YEAR_S:
-        return Fact(_AREA, "clock", said, "broken", "set it: messages get their store times by it")
+        return Fact(_AREA, "clock", said, "broken", "set the clock: messages get their store times from it")
     return Fact(_AREA, "clock", said)

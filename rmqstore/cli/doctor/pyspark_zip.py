@@ -124,7 +124,7 @@ def zip_facts(home: str | None = None) -> Iterator[Fact]:
         return
     path = zip_of(home)
     if not os.path.isfile(path):
-        yield Fact(_AREA, _NAME, f"there is none in {home}: the package that is installed is imported")
+        yield Fact(_AREA, _NAME, f"there is none in {home}: Python imports the installed package")
         return
     try:
         content = content_of(path)

@@ -1,4 +1,4 @@
-"""A store directory, as it can be seen without writing or opening its lock: who has it, and what state it is in."""
+"""Facts about a store directory, found without writing to it or opening its lock: its owner and its state."""
 
 import os
 import re
@@ -68,10 +68,10 @@ def disk_facts(area: str, path: str) -> Iterator[Fact]:
 def _kind(area: str, mount: Mount) -> Fact:
     said = f"{mount.kind} at {mount.place}{', read-only' if 'ro' in mount.options else ''}"
     if mount.kind in _NETWORK:
-        advice = "read it anywhere, but write to it from one host alone: others may not see its locks"
+        advice = "read it from any host, but write from one host alone: other hosts may not see its locks"
         return Fact(area, "file system", f"{said}, over the network", "odd", advice)
     if mount.kind in _IN_MEMORY:
-        return Fact(area, "file system", f"{said}, in memory", "odd", "nothing of it is left after a restart: move it")
+        return Fact(area, "file system", f"{said}, in memory", "odd", "a restart deletes it: move it to a disk")
     return Fact(area, "file system", f"{said}, local")
 
 
@@ -81,15 +81,15 @@ def _promises(area: str, mount: Mount) -> Iterator[Fact]:
     if unsafe or "eatmydata" in os.environ.get("LD_PRELOAD", ""):
         why = ", ".join(unsafe) or "LD_PRELOAD=…eatmydata…"
         yield Fact(area, "fsync", f"does not reach the disk ({why})", "odd",
-                   "a power cut may take messages that were acknowledged: mount it without that")  # fmt: skip
+                   "a power cut may lose messages that were acknowledged: mount it without that")  # fmt: skip
     elif mount.kind in _IN_MEMORY:
-        yield Fact(area, "fsync", "means nothing in memory")
+        yield Fact(area, "fsync", "has no effect in memory")
     else:
-        yield Fact(area, "fsync", "nothing speaks against it; --try measures it")
+        yield Fact(area, "fsync", "no mount option prevents it; --try measures it")
     unlocked = sorted(mount.options & _NO_LOCKS)
     if unlocked:
-        yield Fact(area, "locks", f"are this host's only ({', '.join(unlocked)})", "odd",
-                   "no other host is kept from writing: mount it with locks")  # fmt: skip
+        yield Fact(area, "locks", f"are local to this host ({', '.join(unlocked)})", "odd",
+                   "another host could write at the same time: mount it with locks")  # fmt: skip
 
 
 def _room(area: str, path: str) -> Iterator[Fact]:
@@ -106,7 +106,7 @@ def _room(area: str, path: str) -> Iterator[Fact]:
     if room.f_files:
         said = f"{room.f_favail:,} of {room.f_files:,} free"
         is_low = room.f_favail < room.f_files * _FREE_SHARE
-        advice = "each queue takes one: delete topics that nobody needs" if is_low else ""
+        advice = "each queue takes one: delete topics that are not needed" if is_low else ""
         yield Fact(area, "inodes", said, "odd" if is_low else "good", advice)
 
 
@@ -168,7 +168,7 @@ def _contents(area: str, store: StoreExtent) -> Iterator[Fact]:
         if newest_ms is not None:
             ahead_ms = newest_ms - time.time_ns() // 1_000_000
             is_ahead = ahead_ms > _FUTURE_MS
-            advice = "that is in the future: compare the clocks of this host and the broker's" if is_ahead else ""
+            advice = "that is in the future: compare the clocks of this host and of the broker" if is_ahead else ""
             yield Fact(area, "newest message", f"{utc(newest_ms)} (UTC)", "odd" if is_ahead else "good", advice)
     blocks = [_allocated(file.path) for file in store.log_files]
     if all(block is not None for block in blocks) and blocks:
@@ -189,13 +189,13 @@ def _holder(area: str, root: str) -> Fact:
     """Who has the store open for writing, by the kernel's list of locks: opening the lock file could drop a lock."""
     pid = _lock_owner(os.path.join(root, names.LOCK_FILE))
     if pid is None:
-        return Fact(area, "lock", "nobody of this host holds it")
+        return Fact(area, "lock", "no process of this host has it open")
     command = b""
     with suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
     who = "a RocketMQ broker" if _BROKER in command else "rmqstore" if _OURS in command else "a process"
-    owner = f"process {pid}" if pid > 0 else "a process that is not shown"
-    return Fact(area, "lock", f"held by {who} ({owner}): it can be read, and not written")
+    owner = f"process {pid}" if pid > 0 else "a process that this user cannot see"
+    return Fact(area, "lock", f"held by {who} ({owner}): it can be read, but not written")
 
 
 def _lock_owner(path: str) -> int | None:

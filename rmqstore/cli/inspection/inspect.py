@@ -41,7 +41,7 @@ class RecordPlace(click.ParamType):  # type: ignore[type-arg]  # generic for typ
         if offset_of_id(text) is not None:
             return text
         if not (text.isascii() and text.isdigit()):
-            self.fail(f"{text!r}: an offset of the commitlog, or an offset message id", param, ctx)
+            self.fail(f"{text!r}: write an offset of the commitlog, or an offset message id", param, ctx)
         if int(text) > I64_MAX:
             self.fail(f"{text}: beyond any commitlog, which ends before {I64_MAX}", param, ctx)
         return int(text)
@@ -89,20 +89,22 @@ _OF_A_TABLE = {"topics": "--topic", "sort": "--sort", "is_reversed": "--reverse"
 @click.command(epilog=_EXAMPLE, short_help="Show disk, age, topics, queues, and groups that are behind.")
 @store_arguments
 @click.option(
-    "-t", "--table", "table", type=click.Choice(TABLES), help="One table, whole, instead of the first screen."
+    "-t", "--table", "table", type=click.Choice(TABLES), help="Print one whole table instead of the first screen."
 )
 @click.option(
     "--topic", "topics", multiple=True, callback=lambda c, p, v: tuple(whole_text(c, p, one) or "" for one in v),
-    help="Only rows of this topic; * and ? stand for any letters.  May come again.",
+    help="Only rows of this topic; * and ? stand for any letters.  Repeatable.",
 )  # fmt: skip
-@click.option("--sort", metavar="COLUMN", help="By this column: the largest and the newest first, texts by letters.")
-@click.option("--reverse", "is_reversed", is_flag=True, help="The other way round.")
-@click.option("-n", "--limit", type=click.IntRange(1, 2**31), help="At most so many rows.")
+@click.option("--sort", metavar="COLUMN", help="Sort by this column: numbers and times descending, texts ascending.")
+@click.option("--reverse", "is_reversed", is_flag=True, help="Reverse the order.")
+@click.option("-n", "--limit", type=click.IntRange(1, 2**31), help="Print at most this many rows.")
 @click.option(
     "--record", type=RecordPlace(), metavar="OFFSET|ID", help="One record: commitlog offset, or offset message id."
 )
-@click.option("--broker", help="Which store --record means, where there are several.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: one document of all, or with --table its rows.")
+@click.option("--broker", help="The broker of --record, if there are several stores.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: one document with everything, or with --table its rows."
+)
 def inspect(
     stores: tuple[str, ...], table: str | None, record: int | str | None, broker: str | None, as_json: bool, **how: Any
 ) -> None:
@@ -124,14 +126,14 @@ def inspect(
             if number:
                 click.echo()
             show_store(store)
-        click.echo("\n" + wrapped("more by --table: ", ", ".join(TABLES)))
+        click.echo("\n" + wrapped("more with --table: ", ", ".join(TABLES)))
         click.echo("`rmqstore cat STORE --topic T` prints messages, `rmqstore verify STORE` checks")
 
 
 def _require_fitting(table: str | None, record: int | str | None, how: dict[str, Any]) -> None:
     """Refuses options that would do nothing: their user believes that they do."""
     if table is not None and record is not None:
-        raise click.UsageError("--table and --record: give one of them")
+        raise click.UsageError("--table and --record: give only one of them")
     if table is None:
         for name, option in _OF_A_TABLE.items():
             if how[name]:

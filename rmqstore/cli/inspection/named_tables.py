@@ -109,7 +109,7 @@ def _print_cells(table: pa.Table, wish: TableWish, roots: Sequence[str]) -> None
     numbers = [field.name for field in table.schema if field.metadata is None and pa.types.is_integer(field.type)]
     print_table(heads, fitted_rows(heads, lines, _LONG, indent=0), indent="", right=",".join(numbers))
     if left_out:
-        click.echo(wrapped("", f"no room for {', '.join(left_out)}: a wider terminal, a pipe or --json has them"))
+        click.echo(wrapped("", f"no room for {', '.join(left_out)}: use a wider terminal, a pipe or --json"))
 
 
 def _without_room(columns: dict[str, list[str]], wish: TableWish) -> list[str]:
@@ -148,7 +148,7 @@ def _made(snapshot: Snapshot, wish: TableWish) -> pa.Table:
     is_up = pa.types.is_string(table.schema.field(wish.sort).type) != wish.is_reversed
     column = table.column(wish.sort)
     if pa.types.is_map(column.type):
-        raise click.UsageError(f"--sort {wish.sort}: maps have no order")
+        raise click.UsageError(f"--sort {wish.sort}: a column of maps cannot be sorted by; choose another")
     order = pc.sort_indices(table, [(wish.sort, "ascending" if is_up else "descending")])
     return table.take(order)
 

@@ -1,4 +1,4 @@
-"""A port where metrics are read: small, whoever connects, and gone with its command."""
+"""A minimal HTTP server for metrics; it stops with its command."""
 
 import errno
 import io
@@ -15,12 +15,12 @@ from rmqstore.config import LOOPBACK, listening_place
 from rmqstore.errors import Rejected
 from rmqstore.formats.host import place_text
 
-# A request and its answer have so long together, however slowly they come; its head has room for this much.
+# Seconds for a request and its answer together, and bytes of a request head.
 _EXCHANGE_S = 5.0
 _HEAD_SIZE_MAX = 8192
 _READ_SIZE = 1024
-# So many connections are served; one more takes the place of the oldest.  Those that are being let go count as well, up
-# to the second number: then the next one waits so long for their threads to end, and is let go itself after that.
+# Above the first number a new connection closes the oldest.  Above the second, which counts the threads of closed
+# connections too, it waits so many seconds for a thread to end, and is closed if none does.
 _CONNECTIONS_MAX, _THREADS_MAX, _THREADS_S = 8, 16, 2.0
 _OVERDUE_LOOK_S = 0.5
 # Pause when the process has no descriptors left.
@@ -30,17 +30,23 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def metrics_place(given: str, *, is_open_to_network: bool, option: str = "--metrics") -> tuple[str, int]:
-    """Host and port of [host:]port, loopback where only a port is given.  Raises Rejected, which names the `option`,
-    for another address unless it is to be open."""
+    """Host and port of [host:]port; a port alone means loopback.
+
+    Raises Rejected, which names the `option`, for another address unless `is_open_to_network`.
+    """
     host, port = listening_place(option, given if ":" in given else f"{LOOPBACK[0]}:{given}")
     if not is_open_to_network and host not in LOOPBACK:
-        raise Rejected(f"{option} {given}: anybody may read it there; add --open-to-network, or give the port alone")
+        raise Rejected(
+            f"{option} {given} would let anybody on the network read it; add --open-to-network, or give the port alone"
+        )
     return host, port
 
 
 class Scrapes:
-    """Answers GET /metrics at `place` with what `text` says then, until it is left.  Raises Rejected, which names the
-    `option`, where it cannot listen."""
+    """Answers GET /metrics at `place` with the result of `text` until the `with` block ends.
+
+    Raises Rejected, which names the `option`, if it cannot listen.
+    """
 
     def __init__(
         self, place: tuple[str, int], content_type: str, text: Callable[[], str], option: str = "--metrics"
@@ -50,7 +56,7 @@ class Scrapes:
             self._server = _Server(place, content_type, text)
         except (OSError, UnicodeError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise Rejected(f"{option}: {host}:{port} cannot be listened to: {why or error}") from None
+            raise Rejected(f"{option}: cannot listen on {host}:{port}: {why or error}") from None
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_OVERDUE_LOOK_S,), name="rmqstore-metrics"
         )
@@ -87,7 +93,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(place, _Answer)
 
     def server_bind(self) -> None:
-        """Without the question for the host's full name, which may take as long as a name server likes."""
+        """Binds without a look-up of the host's full name, which a name server may delay."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
@@ -96,12 +102,15 @@ class _Server(ThreadingHTTPServer):
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays ready: without a pause this turns in circles
+            if error.errno in (
+                errno.EMFILE,
+                errno.ENFILE,
+            ):  # the socket stays ready: without a pause this loops at full speed
                 time.sleep(_NO_DESCRIPTORS_S)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Has a thread answer, and somebody else go where there are too many."""
+        """Answers in a thread; closes the oldest connection above the limit."""
         with self._lock:
             open_ones = list(self._open)
         for oldest in open_ones[: len(open_ones) + 1 - _CONNECTIONS_MAX]:
@@ -114,7 +123,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection is over."""
+        """Called when a connection ends."""
         with self._lock:
             is_counted = self._open.pop(request, None) is not None
         if is_counted:
@@ -122,11 +131,11 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Ends those that take too long."""
+        """Closes connections that take too long."""
         self.let_go(_EXCHANGE_S)
 
     def let_go(self, age_s: float) -> None:
-        """Ends the connections that are so old: their threads end by that."""
+        """Closes the connections that are at least `age_s` old, which ends their threads."""
         now_s = time.monotonic()
         with self._lock:
             old = [request for request, since_s in self._open.items() if now_s - since_s >= age_s]
@@ -134,11 +143,11 @@ class _Server(ThreadingHTTPServer):
             _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a scraper that goes away is no event."""
+        """Does nothing: a scraper that disconnects is not worth a message."""
 
 
 def _end(connection: socket.socket) -> None:
-    """Ends it for the thread that reads or writes there; that closes it."""
+    """Shuts the socket down; the thread that uses it then closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -151,7 +160,7 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = _EXCHANGE_S
 
     def handle_one_request(self) -> None:
-        """Takes a head of so many bytes at the most, and answers it."""
+        """Reads a request head of limited size, and answers it."""
         self.close_connection = True
         head = b""
         try:
@@ -166,7 +175,7 @@ class _Answer(BaseHTTPRequestHandler):
             return
 
     def do_GET(self) -> None:
-        """The metrics, or that they are elsewhere."""
+        """Sends the metrics, or for another path where they are."""
         if self.path.partition("?")[0] != METRICS_PATH:
             self.send_error(404, f"metrics are at {METRICS_PATH}")
             return
@@ -179,8 +188,8 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def do_HEAD(self) -> None:
-        """The same without the metrics."""
+        """Sends the head of `do_GET` alone."""
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Nothing: there is a scrape every few seconds."""
+        """Does nothing: a log line every few seconds would be noise."""

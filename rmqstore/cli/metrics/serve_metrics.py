@@ -65,8 +65,8 @@ class ExtentFigures(NamedTuple):
 
 
 class PlaceFigures(NamedTuple):
-    """A place that is watched: its stores' figures, None while it is away; the size of its disk and what is free of it,
-    in bytes, and how long the look took."""
+    """A watched path: the figures of its stores, None while it cannot be read; the size of its disk and the free bytes,
+    and how long the read took."""
 
     path: str
     stores: tuple[ExtentFigures, ...] | None
@@ -132,13 +132,13 @@ class _Family(NamedTuple):
 
 
 def metrics_text(seen: Sequence[PlaceFigures], now_ms: int) -> str:
-    """All of it as OpenMetrics 1.0.  Raises Rejected without prometheus_client."""
+    """The figures of all places as OpenMetrics 1.0.  Raises Rejected without prometheus_client."""
     core = metrics_core()
     from prometheus_client import CollectorRegistry  # noqa: PLC0415  as in `metrics_core`
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415  the same
 
     class Collector:
-        """Asked once, for this text."""
+        """The collector of one text."""
 
         def collect(self) -> "Iterator[Metric]":
             for family in _families(seen, now_ms):
@@ -158,7 +158,7 @@ def metrics_text(seen: Sequence[PlaceFigures], now_ms: int) -> str:
 
 
 def _text(label: str) -> str:
-    """A label that UTF-8 can write: names of directories are any bytes."""
+    """A label as valid UTF-8: names of directories may hold any bytes."""
     return label.encode("utf-8", "replace").decode()
 
 
@@ -172,15 +172,15 @@ class _Single(NamedTuple):
 
 def _singles(now_ms: int) -> tuple[_Single, ...]:
     return (
-        _Single("log_start_offset", "First byte of the commitlog that is there.", lambda each: each.log_start),
-        _Single("log_end_offset", "Where the commitlog ends.", lambda each: each.log_end),
+        _Single("log_start_offset", "Offset of the first commitlog byte.", lambda each: each.log_start),
+        _Single("log_end_offset", "Offset after the last commitlog byte.", lambda each: each.log_end),
         _Single("log_size_bytes", "Bytes of the commitlog's files.", lambda each: each.log_size),
         _Single("log_files", "Files of the commitlog.", lambda each: each.log_files),
-        _Single("locked", "1 while a process of this host has the store open for writing.",
+        _Single("locked", "1 if a process of this host has the store open for writing, else 0.",
                 lambda each: each.is_locked),
-        _Single("newest_message_timestamp_seconds", "Store time of the newest message.",
+        _Single("newest_message_timestamp_seconds", "Store time of the newest replicated message.",
                 lambda each: None if each.newest_ms is None else each.newest_ms / 1000),
-        _Single("newest_message_age_seconds", "How long ago that was, by this host's clock.",
+        _Single("newest_message_age_seconds", "Time since the newest message was stored, by this host's clock.",
                 lambda each: None if each.newest_ms is None else (now_ms - each.newest_ms) / 1000),
     )  # fmt: skip
 
@@ -188,20 +188,21 @@ def _singles(now_ms: int) -> tuple[_Single, ...]:
 def _families(seen: Sequence[PlaceFigures], now_ms: int) -> list[_Family]:
     stores = [store for place in seen for store in place.stores or ()]
     return [
-        _Family("rmqstore_up", "1 while the store, or the directory of stores, can be read.", _OWN[:1],
+        _Family("rmqstore_up", "1 if the store, or the directory of stores, can be read, else 0.", _OWN[:1],
                 [((place.path,), place.stores is not None) for place in seen]),
-        _Family("rmqstore_look_seconds", "How long the last look at it took.", _OWN[:1],
+        _Family("rmqstore_look_seconds", "Duration of the last read of the store, or of the directory of "
+            "stores.", _OWN[:1],
                 [((place.path,), place.look_s) for place in seen]),
-        _Family("rmqstore_disk_size_bytes", "Size of the file system that it is on.", _OWN[:1],
+        _Family("rmqstore_disk_size_bytes", "Size of the file system that holds the store.", _OWN[:1],
                 [((place.path,), place.disk and place.disk[0]) for place in seen]),
-        _Family("rmqstore_disk_free_bytes", "Bytes that are free there.", _OWN[:1],
+        _Family("rmqstore_disk_free_bytes", "Free bytes of the file system that holds the store.", _OWN[:1],
                 [((place.path,), place.disk and place.disk[1]) for place in seen]),
         *(_Family(f"rmqstore_{name}", meaning, _OWN, [(each.labels, value(each)) for each in stores])
           for name, meaning, value in _singles(now_ms)),
         *_of_topics(stores),
-        _Family("rmqstore_group_lag_messages", "Messages that a group has still to consume.", (*_OWN, "group", "topic"),
+        _Family("rmqstore_group_lag_messages", "Messages that a group has not consumed yet.", (*_OWN, "group", "topic"),
                 [((*each.labels, *place), lag) for each in stores for place, lag in each.lags.items()]),
-        _Family("rmqstore_left_out", "Topics and groups beyond --series, the smallest, which have no samples.",
+        _Family("rmqstore_left_out", "Topics and groups without samples, because of --series; they are the smallest.",
                 (*_OWN, "kind"),
                 [((*each.labels, kind), count) for each in stores for kind, count in each.left_out.items()]),
     ]  # fmt: skip
@@ -218,7 +219,7 @@ def _of_topics(stores: Sequence[ExtentFigures]) -> list[_Family]:
         _Family("rmqstore_topic_messages", "Messages of a topic that the store holds.", (*_OWN, "topic"),
                 [((*each.labels, topic), sum(queue.max_offset - queue.min_offset for queue in found))
                  for each in stores for topic, found in each.topics.items()]),
-        _Family("rmqstore_queue_min_offset", "First queue offset that is there.", (*_OWN, "topic", "queue"),
+        _Family("rmqstore_queue_min_offset", "First queue offset of the queue.", (*_OWN, "topic", "queue"),
                 [(labels, queue.min_offset) for labels, queue in queues]),
         _Family("rmqstore_queue_max_offset", "Queue offset of the next message.", (*_OWN, "topic", "queue"),
                 [(labels, queue.max_offset) for labels, queue in queues]),
@@ -243,10 +244,10 @@ def watched_paths(path: str) -> Paths:
 
 
 class Watched:
-    """One place.  It may go away and come again: it is looked for at every look."""
+    """One path.  It may disappear and return: each look searches for it again."""
 
     def __init__(self, path: str, series_max: int) -> None:
-        """The first look, which has to find it.  Raises as `open_snapshot`."""
+        """Takes the first look, which must find a store.  Raises as `open_snapshot`."""
         self.path, self._series_max = canonical_path(path), series_max
         self._paths = watched_paths(path)
         self._figures: dict[int, tuple[StoreExtent, ExtentFigures]] = {}
@@ -283,13 +284,13 @@ def _disk_of(path: str) -> tuple[int, int] | None:
 
 
 class Looks:
-    """The text of all places, made again once the last one is `every_s` old; any thread may ask.
+    """The text of all places, made again once the last text is `every_s` old; any thread may ask.
 
-    Whoever asks while a look is under way gets the text of before.
+    A request during a look gets the previous text.
     """
 
     def __init__(self, places: Sequence[Watched], every_s: float, tell: Callable[[str], None]) -> None:
-        """`tell` hears in a line of a place that goes away, and of one that is back."""
+        """`tell` gets a line when a path cannot be read any more, and when it can be read again."""
         self._places, self._every_s, self._tell = places, every_s, tell
         self._looking = threading.Lock()
         self._seen = [place.look() for place in places]
@@ -310,9 +311,9 @@ class Looks:
             before = place.failure
             seen.append(place.look())
             if place.failure is not None and before is None:
-                self._tell(f"{place.path} is away: {place.failure}")
+                self._tell(f"{place.path} cannot be read: {place.failure}")
             elif before is not None and place.failure is None:
-                self._tell(f"{place.path} is back")
+                self._tell(f"{place.path} can be read again")
         self._seen, self._looked_s = seen, time.monotonic()
 
 
@@ -330,16 +331,19 @@ Examples:
 @click.argument("stores", metavar="STORE...", nargs=-1, required=True)
 @click.option(
     "--listen", default="9096", show_default=True, metavar="[HOST:]PORT",
-    help="Where GET /metrics is answered; loopback where only a port is given, 0 is any that is free.",
+    help="Where to answer GET /metrics; a port alone means loopback, port 0 any free port.",
 )  # fmt: skip
-@click.option("--open-to-network", is_flag=True, help="Listen on another address than loopback; it asks nobody.")
+@click.option(
+    "--open-to-network", is_flag=True, help="Allow an address other than loopback; requests need no password."
+)
 @click.option(
     "--every", "every_s", type=click.FloatRange(0.1, 3600), default=10.0, show_default=True, metavar="SECONDS",
-    help="Look at the stores again at the most so often, however often somebody asks.",
+    help="Seconds for which figures are kept: the stores are not read more often than this.",
 )  # fmt: skip
 @click.option(
     "--series", "series_max", type=click.IntRange(1, 100_000), default=2000, show_default=True, metavar="N",
-    help="The most queues, and the most groups, that have samples, of each store; the largest topics and lags first.",
+    help="Samples for at most this many queues, and this many groups, of each store; the largest topics and lags "
+        "first.",
 )  # fmt: skip
 @debug_option
 def serve_metrics(stores: tuple[str, ...], listen: str, open_to_network: bool, every_s: float, series_max: int) -> None:

@@ -27,35 +27,39 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLE, short_help="Write topics to Parquet, lines of JSON or another store.")
+@click.command(epilog=_EXAMPLE, short_help="Write topics to Parquet, JSON lines or another store.")
 @store_arguments
 @message_options
-@click.option("--to", required=True, metavar="DIR", callback=whole_text, help="The directory, or the store, to write.")
+@click.option(
+    "--to", required=True, metavar="DIR", callback=whole_text, help="The directory, or the store, to write to."
+)
 @click.option(
     "--format", "form", type=click.Choice(get_args(Format)), default="parquet", show_default=True,
-    help="What is written; store: a store of this engine's own, made or added to.",
+    help="The format; store: a store that rmqstore creates or adds to.",
 )  # fmt: skip
 @click.option(
-    "--columns", callback=whole_text, metavar="NAMES", help="Columns with commas between them; '*' for all."
+    "--columns", callback=whole_text, metavar="NAMES", help="Columns, separated by commas; '*' for all."
 )  # fmt: skip
 @click.option(
     "--partition-by", default=",".join(PARTITIONS), show_default=True, callback=whole_text, metavar="NAMES",
-    help="Directories topic=…/day=…: topic, day, both with a comma, or none.",
+    help="Directories topic=…/day=…: topic, day, topic,day or none.",
 )  # fmt: skip
 @click.option(
     "--day-of", type=click.Choice(("storeTimestamp", "bornTimestamp")), default="storeTimestamp", show_default=True,
-    help="Whose day, in UTC.",
+    help="The column that gives the day, in UTC.",
 )  # fmt: skip
-@click.option("--compression", type=click.Choice(get_args(Compression)), help="Parquet: zstd; JSON lines: none.")
+@click.option(
+    "--compression", type=click.Choice(get_args(Compression)), help="Default: zstd for Parquet, none for JSON lines."
+)
 @click.option(
     "--target-mib", type=click.IntRange(1, 65536), default=TARGET_BYTES // MIB, show_default=True, metavar="N",
-    help="Files of about so many MiB.",
+    help="Size of a file, roughly, in MiB.",
 )  # fmt: skip
 @click.option(
     "--on-corrupt-record", type=click.Choice(get_args(OnCorruptRecord)), default="fail", show_default=True,
-    help="Damaged messages end the export, are left out, or keep their rows (with the column corruptReason).",
+    help="Damaged messages: end the export, leave them out, or write rows with the column corruptReason.",
 )  # fmt: skip
-@click.option("--skip-lost", is_flag=True, help="Go on after messages that were deleted before they were read.")
+@click.option("--skip-lost", is_flag=True, help="Continue after messages that were deleted before they were read.")
 def export(stores: tuple[str, ...], to: str, **given: Any) -> None:
     """Write messages to Parquet files, lines of JSON or another store; run again, add what came since.
 
@@ -79,11 +83,9 @@ def _tell(done: ExportDone, place: str, *, skips_damage: bool) -> None:
     click.echo(f"{counted(done.added_count, 'message')} added to {place}, {done.total_count} in all")
     if done.gone_file_count:
         files = counted(done.gone_file_count, "file")
-        are, them = ("is", "it") if done.gone_file_count == 1 else ("are", "them")
-        gone = (
-            f"{files} of this export {are} gone from {place}: what was in {them} does not come again; to begin again, "
-        )
-        click.echo(f"{gone}name another directory", err=True)
+        are = "is" if done.gone_file_count == 1 else "are"
+        gone = f"{files} of this export {are} gone from {place}: their messages are not exported again"
+        click.echo(f"{gone}; to export all again, name another directory", err=True)
     if done.damaged_count:
         how = "damaged, and left out" if skips_damage else "damaged"
         click.echo(f"{counted(done.damaged_count, 'message')} {how}; `rmqstore verify` says where", err=True)
@@ -93,7 +95,7 @@ def _tell(done: ExportDone, place: str, *, skips_damage: bool) -> None:
         messages = counted(sum(done.left_out.values()), "message")
         topics = f"{counted(len(done.left_out), 'topic')} left out"
         names = ", ".join(sorted(done.left_out))
-        click.echo(f"{messages} of {topics}, which no store takes messages of: {names}", err=True)
+        click.echo(f"{messages} of {topics}, to which no message can be put: {names}", err=True)
 
 
 def _wish(given: dict[str, Any]) -> ExportWish:

@@ -238,7 +238,7 @@ def write_parquet(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch
 
 def _require_new(fs: RealFileSystem, path: str) -> None:
     if fs.exists(path):
-        raise Rejected(f"{path}: is there already; name another file, or have it replaced (--overwrite)")
+        raise Rejected(f"{path}: exists; name another file, or replace it with --overwrite")
 
 
 def _written(file: ParquetFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
@@ -287,30 +287,38 @@ def _outputs(command: Any) -> Any:
 @store_arguments
 @message_options
 @click.option("--grep", callback=whole_text, metavar="TEXT", help="Only messages with this text in the body.")
-@click.option("-e", "--regex", callback=whole_text, metavar="RE", help="In place of it a regular expression (RE2's).")
-@click.option("-i", "--ignore-case", is_flag=True, help="--grep and --regex mean either case.")
+@click.option(
+    "-e",
+    "--regex",
+    callback=whole_text,
+    metavar="RE",
+    help="Only messages whose body matches this regular expression (RE2).",
+)
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore case in --grep and --regex.")
 @click.option(
     "--id", "ids", multiple=True, metavar="ID",
-    help="Exactly the message with this unique key or offset message id, of any topic; may come again.",
+    help="Only the message with this unique key or offset message id, of any topic; repeatable.",
 )  # fmt: skip
 @click.option(
     "--property", "properties", multiple=True, callback=name_values, metavar="NAME=VALUE",
-    help="Only messages with this property; may come again: all of them.",
+    help="Only messages with this property; repeatable: a message must have all of them.",
 )  # fmt: skip
 @click.option(
     "--born-host", "born_hosts", multiple=True, callback=_hosts, metavar="HOST[:PORT]",
-    help="Only messages that were sent from this address; may come again: any of them.",
+    help="Only messages that were sent from this address; repeatable: a message may be from any of them.",
 )  # fmt: skip
-@click.option("--delayed", is_flag=True, help="Messages that still wait for their time, with when it comes.")
+@click.option(
+    "--delayed", is_flag=True, help="Delayed messages that are not delivered yet, with the time of their delivery."
+)
 @click.option(
     "--transaction", callback=whole_text, metavar="ID",
-    help="A transaction by the unique key of its message: half message, decision, and what came of it.",
+    help="The transaction with this unique key: its half message, the decision and the resulting message.",
 )  # fmt: skip
-@click.option("--limit", "-n", type=click.IntRange(1, 2**62), help="At most so many messages.")
-@click.option("--count", "-c", "counts", is_flag=True, help="Only say how many there are.")
+@click.option("--limit", "-n", type=click.IntRange(1, 2**62), help="Print at most this many messages.")
+@click.option("--count", "-c", "counts", is_flag=True, help="Print only the number of messages.")
 @_outputs
 @click.option("--to", metavar="FILE", callback=whole_text, help="With -o parquet: the file to write.")
-@click.option("--overwrite", is_flag=True, help="Replace the file, if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @click.pass_context
 def query(ctx: click.Context, /, stores: tuple[str, ...], **given: Any) -> None:
     """Find messages: all conditions that are given go together.
@@ -329,7 +337,7 @@ def query(ctx: click.Context, /, stores: tuple[str, ...], **given: Any) -> None:
     tell_holes(snapshot.stores)
     if found.damaged_count:
         what = counted(found.damaged_count, "message")
-        click.echo(f"{what} damaged, and in no answer; `rmqstore verify` says where", err=True)
+        click.echo(f"{what} damaged, and left out; `rmqstore verify` says where", err=True)
     ctx.exit(0 if found.count else _NOTHING_FOUND)
 
 
@@ -347,10 +355,10 @@ def _search(given: dict[str, Any]) -> Search:
     if "" in ids:
         raise click.BadParameter("is empty; leave it out for all messages", param_hint="--id")
     if given["grep"] is not None and given["regex"] is not None:
-        raise click.UsageError("--grep and --regex: give one of them")
+        raise click.UsageError("--grep and --regex: give only one of them")
     said = given["regex"] if given["grep"] is None else given["grep"]
     if given["ignore_case"] and said is None:
-        raise click.UsageError("--ignore-case goes with --grep or --regex")
+        raise click.UsageError("--ignore-case needs --grep or --regex")
     try:
         text = None if said is None else BodyText(said, given["regex"] is not None, ignores_case=given["ignore_case"])
     except Rejected as mistake:
@@ -367,16 +375,16 @@ def _search(given: dict[str, Any]) -> Search:
 def _require_sense(given: dict[str, Any], search: Search) -> None:
     """Raises click.UsageError for options that do not go together."""
     if (given["form"] == PARQUET) != (given["to"] is not None):
-        raise click.UsageError("-o parquet and --to FILE go together")
+        raise click.UsageError("-o parquet needs --to FILE, and --to needs -o parquet")
     if given["overwrite"] and given["form"] != PARQUET:
-        raise click.UsageError("--overwrite goes with -o parquet")
+        raise click.UsageError("--overwrite needs -o parquet")
     if given["counts"] and (given["form"] or given["template"]):
         raise click.UsageError("--count prints a number: leave --output and --format out")
     chosen = [name for name in ("topics", "grep", "regex", "ids", "delayed", "tags", "key", "since", "until",
                                  "properties", "born_hosts")
               if given[name]]  # fmt: skip
     if given["transaction"] is not None and chosen:
-        raise click.UsageError("--transaction says it all: leave the other conditions out")
+        raise click.UsageError("--transaction takes no other conditions: leave them out")
     is_bounded = any(given[name] for name in ("topics", "delayed", "transaction", "counts", "limit"))
     if not search.has_conditions and not is_bounded:
         raise click.UsageError("say which messages: --grep, --key, --id, --topic, --since …, or --limit for any")
@@ -439,7 +447,7 @@ def _print(snapshot: SnapshotReader, search: Search, given: dict[str, Any], foun
 
 def _write(snapshot: SnapshotReader, search: Search, given: dict[str, Any], found: _Found) -> None:
     if given["template"] is not None:
-        raise click.UsageError("--output and --format: give one of them")
+        raise click.UsageError("--output and --format: give only one of them")
     stores = [path for store in snapshot.stores for path in (store.path, *store.extra_logs)]
     place = parquet_place(given["to"], stores, may_replace=given["overwrite"])
     schema = schema_of(COLUMNS)

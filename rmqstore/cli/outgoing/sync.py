@@ -54,55 +54,74 @@ def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> dict[str,
 @store_arguments
 @click.option(
     "--to", "target", required=True, nargs=2, type=(click.Choice(get_args(Format)), str), metavar="FORMAT TABLE",
-    help="iceberg NAMESPACE.TABLE, or delta PATH; it is made if it is not there.",
+    help="iceberg NAMESPACE.TABLE, or delta PATH; the table is created if it does not exist.",
 )  # fmt: skip
 @click.option(
     "--catalog", callback=whole_text,
-    help="Of Iceberg: its name in pyiceberg's configuration, sqlite:///FILE, or the http(s) address of a REST catalog.",
+    help="Iceberg's catalog: its name in pyiceberg's configuration, sqlite:///FILE, or the http(s) address of a REST "
+        "catalog.",
 )  # fmt: skip
 @click.option(
     "--option", "options", multiple=True, callback=name_values, metavar="NAME=VALUE",
-    help="A property of the catalog, or a storage option of deltalake; may come again.",
+    help="A property of the catalog, or a storage option of deltalake; repeatable.",
 )  # fmt: skip
 @click.option(
     "--once/--follow", default=True,
-    help="End with what is there now (default), or go on with what comes, until Ctrl-C.",
+    help="Stop after the messages that are there now (default), or continue with new ones until Ctrl-C.",
 )  # fmt: skip
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     callback=topic_names,
-    help="Only this topic, or 'orders*'; may come again.  By default all but RocketMQ's own.",
+    help="Only this topic, or 'orders*'; repeatable.  By default all but RocketMQ's own.",
 )
-@click.option("--include-system-topics", is_flag=True, help="RocketMQ's own as well: retries, dead letters and such.")
 @click.option(
-    "--pattern", callback=regular_expression, help="Only topics whose whole name fits this regular expression."
+    "--include-system-topics", is_flag=True, help="Include RocketMQ's own topics: retries, dead letters and such."
+)
+@click.option(
+    "--pattern", callback=regular_expression, help="Only topics whose whole name matches this regular expression."
 )
 @click.option(
     "--start", callback=_start, default="earliest", show_default=True,
     help="Where a new table begins: earliest, latest, or a time such as 2026-11-25T09:00:00Z.",
 )  # fmt: skip
 @click.option(
-    "--columns", callback=whole_text, help="'body,tags,property.orderId', or '*'; by default those of the table."
+    "--columns",
+    callback=whole_text,
+    help="Columns, such as 'body,tags,property.orderId', or '*'; by default those of the table.",
 )
 @click.option(
-    "--commit-seconds", type=click.FloatRange(0.1, 86400), default=60.0, show_default=True, help="Commit after so long."
+    "--commit-seconds",
+    type=click.FloatRange(0.1, 86400),
+    default=60.0,
+    show_default=True,
+    help="Commit after this many seconds.",
 )
-@click.option("--commit-rows", type=click.IntRange(1), help="Commit after so many messages.")
+@click.option("--commit-rows", type=click.IntRange(1), help="Commit after this many messages.")
 @click.option(
     "--commit-mib", type=click.IntRange(1, 2**20), default=1024, show_default=True,
-    help="Commit after so many MiB of messages, not compressed.",
+    help="Commit after this many MiB of uncompressed messages.",
 )  # fmt: skip
 @click.option(
-    "--target-mib", type=click.IntRange(1, 2**14), default=128, show_default=True, help="Files of about so many MiB."
+    "--target-mib",
+    type=click.IntRange(1, 2**14),
+    default=128,
+    show_default=True,
+    help="Size of a file, roughly, in MiB.",
 )
-@click.option("--dead-letters", type=click.Path(), metavar="FILE", help="Damaged records go there, not into the table.")
-@click.option("--skip-lost", is_flag=True, help="Go on after messages that were deleted before they were read.")
-@click.option("--new-broker", is_flag=True, help="The store is of a broker that the table has nothing of.")
-@click.option("--adopt", is_flag=True, help="The table has rows of somebody else's: begin at --start all the same.")
-@click.option("--trust-offsets", is_flag=True, help="The table was not rolled back since the last sync.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line for each commit, and for the end.")
+@click.option(
+    "--dead-letters", type=click.Path(), metavar="FILE", help="Write damaged records to this file instead of the table."
+)
+@click.option("--skip-lost", is_flag=True, help="Continue after messages that were deleted before they were read.")
+@click.option("--new-broker", is_flag=True, help="Accept a store of a broker from which the table has no messages.")
+@click.option("--adopt", is_flag=True, help="Accept a table with rows of another program, and begin at --start.")
+@click.option(
+    "--trust-offsets", is_flag=True, help="Trust the table's offsets: it was not rolled back since the last sync."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line: for each commit, and at the end."
+)
 def sync(
     stores: tuple[str, ...], target: tuple[Format, str], catalog: str | None,
     options: tuple[tuple[str, str], ...], once: bool, as_json: bool, **chosen: Any,

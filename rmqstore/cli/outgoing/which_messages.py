@@ -38,12 +38,13 @@ def message_options(command: Command) -> Command:
     options = (
         click.option(
             "--topic", "topics", multiple=True, callback=whole_texts, metavar="NAME",
-            help="Only this topic, or those of a pattern such as 'orders*'; may come again.  By default all but "
-            "RocketMQ's own; `query --key` finds in these, too.",
+            help="Only this topic, or those of a pattern such as 'orders*'; repeatable.  By default all but "
+                "RocketMQ's own; `query --key` searches these, too.",
         ),
         click.option(
             "--include-system-topics", is_flag=True,
-            help="With RocketMQ's own topics: retries, dead letters, what waits.  '%DLQ%*' means these by itself.",
+            help="Include RocketMQ's own topics: retries, dead letters, delayed messages.  A topic such as '%DLQ%*' "
+                "needs no such option.",
         ),
         click.option("--tags", callback=chosen_tags, help='Only these tags: "paid", "paid || shipped".'),
         click.option("--key", callback=chosen_keys, help='Only messages with this key or message id; "a || b".'),
@@ -52,7 +53,7 @@ def message_options(command: Command) -> Command:
             help="Stored at this time or later: 2h, yesterday, ISO 8601 with a zone, or milliseconds.",
         ),
         click.option("--until", callback=chosen_moment, metavar="TIME", help="Stored before this time."),
-        click.option("--born", is_flag=True, help="--since and --until mean the time when it was sent."),
+        click.option("--born", is_flag=True, help="--since and --until mean the time when a message was sent."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -70,7 +71,7 @@ def meant_topics(topics: Sequence[str], include_system_topics: bool) -> MeantTop
 def meant_window(since: Moment | None, until: Moment | None, born: bool) -> Window:
     """The times of --since and --until.  Raises click.UsageError."""
     if born and since is None and until is None:
-        raise click.UsageError("--born says what --since and --until mean: give one of them")
+        raise click.UsageError("--born changes the meaning of --since and --until: give one of them")
     try:
         return Window(
             None if since is None else since.at_ms, None if until is None else until.at_ms,

@@ -13,14 +13,14 @@ ROWS_AT_ONCE = 8192
 
 
 class Mistake(Exception):
-    """A piece of an input that makes no messages; the words say why."""
+    """A part of an input that is not a valid message; the text is the reason."""
 
     def __str__(self) -> str:
         return in_one_line(super().__str__())
 
 
 class Wrong(NamedTuple):
-    """The first line (or row, from 1) of an input that makes no message, and the reason."""
+    """The first line (or row, from 1) of an input that is not a valid message, and the reason."""
 
     line: int
     reason: str
@@ -54,7 +54,7 @@ def up_to_a_mistake(
     except Mistake as mistake:
         wrong = Wrong(lines[good], str(mistake))
         return Chunk(columns(good) if good else None, lines[:good], lines[good], wrong)
-    raise AssertionError(f"line {lines[good]} is wrong in company only")
+    raise AssertionError(f"line {lines[good]} is wrong only together with other lines")
 
 
 def _is_wrong(columns: Callable[[int], pa.RecordBatch], count: int) -> bool:

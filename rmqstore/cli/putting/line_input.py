@@ -48,7 +48,10 @@ def lines_of(path: str, is_over: Callable[[], bool], told: Callable[[int], None]
             if has_ended and rest:
                 whole.append(rest)
             if len(rest) > _LINE_SIZE_MAX:
-                raise Mistake(f"line {number + len(whole)} is longer than {_LINE_SIZE_MAX} bytes: no message is")
+                raise Mistake(
+                    f"line {number + len(whole)} is longer than {_LINE_SIZE_MAX} bytes, the most that a "
+                    "message can take"
+                )
             for first in range(0, len(whole), ROWS_AT_ONCE):
                 last = min(first + ROWS_AT_ONCE, len(whole))
                 yield Lines(number + first, whole[first:last], is_pause and last == len(whole))

@@ -35,9 +35,10 @@ _PASSED_OVER = frozenset(COLUMNS) - frozenset(_TAKEN) - {"propertiesText"}
 _NUMBERS = ("flag", "reconsumeTimes")
 _WORDS = {
     pa.string(): "a text", pa.int32(): "a whole number of 32 bits", pa.binary(): "a text or bytes",
-    _TAKEN["properties"]: "an object of texts", _TAKEN["bornTimestamp"]: "a time as 2026-11-25T09:00:00.000Z, or ms",
+    _TAKEN["properties"]: "an object of texts", _TAKEN["bornTimestamp"]: "a time such as 2026-11-25T09:00:00.000Z, "
+        "or ms",
 }  # fmt: skip
-_DAMAGED = "it was damaged when it was read, and has no body to put; leave it out"
+_DAMAGED = "was damaged when it was read, and has no body to put; leave it out"
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -61,15 +62,15 @@ def of_json(lines: Sequence[bytes], wishes: MessageWishes) -> pa.RecordBatch:
     try:
         rows = [_decode(line) for line in b"\n".join(lines).decode("utf-8").split("\n")]
     except UnicodeDecodeError as error:
-        raise Mistake(f"is no UTF-8 ({error.reason}){_packed(lines[0])}") from None
+        raise Mistake(f"is not UTF-8 ({error.reason}){_packed(lines[0])}") from None
     except json.JSONDecodeError as error:
-        raise Mistake(f"is no JSON object ({error.msg}, at character {error.colno}){_packed(lines[0])}") from None
+        raise Mistake(f"is not a JSON object ({error.msg}, at character {error.colno}){_packed(lines[0])}") from None
     except ValueError as error:
-        raise Mistake(f"is no JSON object ({error})") from None
+        raise Mistake(f"is not a JSON object ({error})") from None
     except RecursionError:
         raise Mistake("is nested too deeply") from None
     if {*map(type, rows)} != {dict}:
-        raise Mistake("is no JSON object; with --lines each line is a body")
+        raise Mistake("is not a JSON object; with --lines each line is a body")
     names = set[str]().union(*rows)
     _require_known(names, (*_TAKEN, *_PASSED_OVER, BODY_BASE64))
     if "corruptReason" in names and any(row.get("corruptReason") for row in rows):
@@ -102,7 +103,7 @@ def _is_taken(name: str) -> bool:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _packed(line: bytes) -> str:
 def _require_known(names: Iterable[str], known: Sequence[str]) -> None:
     for name in sorted({name for name in names if property_of(name) is None} - {*known}):
         near = near_names(name, (*_TAKEN, BODY_BASE64))
-        hint = f"did you mean {', '.join(near)}?" if near else f"a message has {', '.join(sorted(_TAKEN))}, bodyBase64"
+        hint = f"did you mean {', '.join(near)}?" if near else f"the fields are {', '.join(sorted(_TAKEN))}, bodyBase64"
         raise Mistake(f"no field {name[:100]!r}; {hint}")
 
 
@@ -153,7 +154,7 @@ def _from_base64(row: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(row[BODY_BASE64], validate=True)
     except (binascii.Error, ValueError, TypeError):
-        raise Mistake("bodyBase64 is no base64") from None
+        raise Mistake("bodyBase64 is not base64") from None
 
 
 def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -162,7 +163,7 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
             raise TypeError
         return pa.array(values, kind)
     except _FAILURES:
-        raise Mistake(f"{name}: wanted is {_WORDS[_TAKEN[name]]}") from None
+        raise Mistake(f"{name}: expected {_WORDS[_TAKEN[name]]}") from None
 
 
 def _column(name: str, values: list[Any]) -> pa.Array:
@@ -175,13 +176,13 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     if name != "bornTimestamp":
         return _array(name, values, kind)
     if any(value is not None and type(value) not in (str, int) for value in values):
-        raise Mistake(f"{name}: wanted is {_WORDS[kind]}")
+        raise Mistake(f"{name}: expected {_WORDS[kind]}")
     texts = pa.array([value if type(value) is str else None for value in values], pa.string())
     try:
         numbers = pa.array([value if type(value) is int else None for value in values], pa.int64())
         return pc.coalesce(texts.cast(kind), numbers.cast(kind))
     except _FAILURES:
-        raise Mistake(f"{name}: wanted is {_WORDS[kind]}") from None
+        raise Mistake(f"{name}: expected {_WORDS[kind]}") from None
 
 
 def _gather_properties(rows: Sequence[dict[str, Any]], single: Sequence[str]) -> None:
@@ -201,7 +202,7 @@ def _joined(keys: list[Any]) -> Any:
 def _properties(values: Sequence[Any]) -> pa.Array:
     name = "properties"
     if not {*map(type, values)} <= {dict, type(None)}:
-        raise Mistake(f"{name}: wanted is {_WORDS[_TAKEN[name]]}")
+        raise Mistake(f"{name}: expected {_WORDS[_TAKEN[name]]}")
     each = [value or {} for value in values]
     sizes = pa.array([0, *map(len, each)], pa.int32())
     titles = _array(name, list(chain.from_iterable(each)), pa.string())
@@ -219,7 +220,7 @@ def _with_single_properties(columns: dict[str, pa.Array], count: int) -> None:
     try:
         whole = pa.concat_arrays([column.cast(pa.string()) for column in single.values()])
     except _FAILURES:
-        raise Mistake(f"property.NAME: wanted is {_WORDS[pa.string()]}") from None
+        raise Mistake(f"property.NAME: expected {_WORDS[pa.string()]}") from None
     by_row = np.arange(len(single) * count).reshape(len(single), count).T.ravel()
     titles = pa.array([property_of(name) for name in single] * count, pa.string())
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * np.int32(len(single)))

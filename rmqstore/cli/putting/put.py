@@ -46,7 +46,7 @@ _ROWS_SAID = ": row"
 
 
 class NotTaken(Rejected):
-    """A message that the store does not take; those before it are put."""
+    """A message that the store refuses; the messages before it are put."""
 
 
 class Target:
@@ -56,7 +56,7 @@ class Target:
     """
 
     def __init__(self, path: str, config: StoreConfig, *, makes: bool) -> None:
-        """Looks whether the store can be put to, and makes nothing.  Raises NotAStore, UnsupportedLayout, StoreInUse,
+        """Checks whether the store takes puts, and creates nothing.  Raises NotAStore, UnsupportedLayout, StoreInUse,
         Rejected for a replica."""
         self._config = with_found_member(path, config)
         root = canonical_path(path)
@@ -68,8 +68,8 @@ class Target:
             require_free(path, self._config)
         origin = read_origin(RealFileSystem(), root)
         if origin is not None:
-            raise Rejected(f"{root}: is a replica of {origin.broker_name}, which a message of its own would part from "
-                           "its master: put it there, or into a copy without config/replica.json")  # fmt: skip
+            raise Rejected(f"{root}: is a replica of {origin.broker_name}, and a put would make it differ from its "
+                "master: put to the master, or into a copy without config/replica.json")  # fmt: skip
         self.path, self._store = root, None
         self._choices: dict[str, QueueChoice] = {}
         self.put_count = self.durable_count = 0
@@ -219,7 +219,7 @@ def _of_parquet(path: str, reading: Reading) -> Iterator[Chunk]:
                     return
     except (pa.ArrowException, ValueError) as error:
         reason = " ".join(str(error).split("\n")[0].split())
-        yield Chunk(None, (), number, Wrong(number, f"is no Parquet that can be read ({reason})"))
+        yield Chunk(None, (), number, Wrong(number, f"is not readable as Parquet ({reason})"))
 
 
 def _rows(batch: pa.RecordBatch, wishes: MessageWishes, count: int) -> pa.RecordBatch:
@@ -238,16 +238,18 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLE, short_help="Put messages of files or a pipe into a store.")
+@click.command(epilog=_EXAMPLE, short_help="Put messages from files or a pipe into a store.")
 @click.argument("store", metavar="STORE", type=click.Path())
 @click.argument(
     "files", metavar="[FILE]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 )
-@click.option("--topic", callback=topic_name, help="The topic of all messages, whatever stands in the input.")
+@click.option("--topic", callback=topic_name, help="The topic of all messages; overrides the input.")
 @click.option("--tags", callback=whole_text, help="The tag of all messages.")
-@click.option("--key", "keys", callback=whole_text, help="The keys of all messages, with blanks between them.")
-@click.option("--queue", type=click.IntRange(0, 2**31 - 2), help="The queue of all messages; by default chosen by key.")
-@click.option("--keep-queues", is_flag=True, help="Each message goes to the queue that stands in the input.")
+@click.option("--key", "keys", callback=whole_text, help="The keys of all messages, separated by blanks.")
+@click.option(
+    "--queue", type=click.IntRange(0, 2**31 - 2), help="The queue of all messages; by default the key chooses it."
+)
+@click.option("--keep-queues", is_flag=True, help="Put each message into the queue that the input names.")
 @click.option(
     "--format", "form", type=click.Choice(get_args(InputForm)),
     help="json-lines (default), lines, or parquet, which is the default for FILE.parquet.",
@@ -255,16 +257,16 @@ Examples:
 @click.option("--lines", "are_lines", is_flag=True, help="Each line is a body; as --format lines.")
 @click.option(
     "--from-line", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-    help="Begin at this line (row, of Parquet) of the first FILE.",
+    help="Begin at this line (Parquet: row) of the first FILE.",
 )  # fmt: skip
-@click.option("--create", "makes", is_flag=True, help="Make the store if there is none.")
+@click.option("--create", "makes", is_flag=True, help="Create the store if it does not exist.")
 @click.option(
     "--broker-conf",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
     help="The broker's configuration: sizes, log paths, largest message.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a line.")
 @debug_option
 @click.pass_context
 def put(ctx: click.Context, /, store: str, files: tuple[str, ...], **given: Any) -> None:
@@ -275,9 +277,9 @@ def put(ctx: click.Context, /, store: str, files: tuple[str, ...], **given: Any)
     that makes no message nothing more is put: those before it are, and --from-line goes on when it is mended.
     """
     if given["are_lines"] and given["form"] not in (None, "lines"):
-        raise click.UsageError("--lines and --format: give one of them")
+        raise click.UsageError("--lines and --format: give only one of them")
     if given["queue"] is not None and given["keep_queues"]:
-        raise click.UsageError("--queue and --keep-queues: give one of them")
+        raise click.UsageError("--queue and --keep-queues: give only one of them")
     form: InputForm | None = "lines" if given["are_lines"] else given["form"]
     if form == "lines" and given["topic"] is None:
         raise click.UsageError("--lines: lines have no topic; name it with --topic")
@@ -299,7 +301,7 @@ def put(ctx: click.Context, /, store: str, files: tuple[str, ...], **given: Any)
 
 
 class _End(NamedTuple):
-    """The place before which all is put, and nothing after it: the input, its line; why; the inputs that come after."""
+    """Where the put ended: the input and its line, the reason, and the inputs after it.  All before it is put."""
 
     path: str
     line: int
@@ -381,7 +383,7 @@ def _size_of(files: Sequence[str]) -> int | None:
 
 
 def _tell(target: Target, end: _End | None, *, as_json: bool, is_one_of_several: bool) -> None:
-    """Says how many messages are in the store, and where it ended; on standard error too where it cannot be said."""
+    """Prints how many messages are in the store, and where the put ended; on standard error if stdout fails."""
     told = _told(target, end, is_one_of_several=is_one_of_several)
     try:
         _say(target, end, as_json=as_json)
@@ -398,19 +400,19 @@ def _told(target: Target, end: _End | None, *, is_one_of_several: bool) -> str:
     count = target.durable_count
     put = f"{counted(count, 'message')} put, and on the disk"
     if end is None:
-        return f"{put}: all there are"
+        return f"{put}: all messages of the input"
     if target.put_count > count:
-        put += f"; of {counted(target.put_count - count, 'more message')} nobody knows"
+        put += f"; {counted(target.put_count - count, 'more message')} may be lost"
     if not end.line:  # all was read, and its end failed
         return printable(f"Error: {end.reason}; {put}")
     place = f"{shown_name(end.path)}, line {end.line}"
-    what = "mend it, and go on" if end.is_wrong else "go on"
+    what = "correct it, and continue" if end.is_wrong else "continue"
     how = f"--from-line {end.line}{_named_again(end, is_one_of_several=is_one_of_several)}"
-    return printable(f"Error: {place}: {end.reason}; {put}, nothing from that line on; {what} with {how}")
+    return printable(f"Error: {place}: {end.reason}; {put}, none from that line on; {what} with {how}")
 
 
 def _say(target: Target, end: _End | None, *, as_json: bool) -> None:
-    """Says it on standard output."""
+    """Prints the result on standard output."""
     count = target.durable_count
     if as_json:
         print_json({
@@ -423,7 +425,7 @@ def _say(target: Target, end: _End | None, *, as_json: bool) -> None:
 
 
 def _named_again(end: _End, *, is_one_of_several: bool) -> str:
-    """The files to go on with, where those that are put are not to come once more."""
+    """The arguments for the files to continue with, without those that are already put."""
     if not is_one_of_several:
         return ""
     shown = end.rest if len(end.rest) <= _SHOWN_MAX else [*end.rest[: _SHOWN_MAX - 1], "…"]

@@ -19,30 +19,31 @@ class _Series(NamedTuple):
 
 
 _SERIES = (
-    _Series("up", "gauge", "", "1 while the replica is connected and follows its master.",
+    _Series("up", "gauge", "", "1 if the replica is connected and follows its master, else 0.",
             lambda state: int(state.phase == "following")),
-    _Series("log_start_bytes", "gauge", "bytes", "First offset of the log that is here.",
+    _Series("log_start_bytes", "gauge", "bytes", "First offset of the replica's log.",
             lambda state: state.log_start),
-    _Series("log_end_bytes", "gauge", "bytes", "Where the log ends that is here, on the disk.",
+    _Series("log_end_bytes", "gauge", "bytes", "Offset after the last byte of the replica's log that is on the disk.",
             lambda state: state.log_end),
-    _Series("log_files", "gauge", "", "Commitlog files with a part of the log.", lambda state: state.log_files),
-    _Series("master_end_bytes", "gauge", "bytes", "Where the master's log ends, as last heard.",
+    _Series("log_files", "gauge", "", "Commitlog files of the replica.", lambda state: state.log_files),
+    _Series("master_end_bytes", "gauge", "bytes", "End offset of the master's log, as last reported by the master.",
             lambda state: state.master_end),
-    _Series("behind_bytes", "gauge", "bytes", "Bytes of the master's log that are not here yet.",
+    _Series("behind_bytes", "gauge", "bytes", "Bytes of the master's log that are not replicated yet.",
             lambda state: state.behind_bytes),
-    _Series("behind_messages_estimate", "gauge", "", "The same in messages, by the size of those that came last.",
+    _Series("behind_messages_estimate", "gauge", "", "Messages that are not replicated yet, estimated from the size "
+        "of the last messages.",
             lambda state: state.behind_messages),
-    _Series("behind_seconds", "gauge", "seconds", "How long the oldest message that is missing has been missing.",
+    _Series("behind_seconds", "gauge", "seconds", "Age of the oldest message that is not replicated yet.",
             lambda state: state.behind_s),
-    _Series("newest_message_timestamp_seconds", "gauge", "seconds", "Store time of the newest message.",
+    _Series("newest_message_timestamp_seconds", "gauge", "seconds", "Store time of the newest replicated message.",
             lambda state: None if state.newest_ms is None else state.newest_ms / 1000),
-    _Series("tables_age_seconds", "gauge", "seconds", "Time since the master's tables were taken over.",
+    _Series("tables_age_seconds", "gauge", "seconds", "Time since the master's tables were last copied.",
             lambda state: state.tables_age_s),
-    _Series("received_bytes", "counter", "bytes", "Bytes that came over the replication link.",
+    _Series("received_bytes", "counter", "bytes", "Bytes received over the replication link.",
             lambda state: state.traffic.received_size),
-    _Series("connection_attempts", "counter", "", "Connections to the master that were tried.",
+    _Series("connection_attempts", "counter", "", "Attempted connections to the master.",
             lambda state: state.traffic.attempts),
-    _Series("connection_failures", "counter", "", "Those that failed, at once or later.",
+    _Series("connection_failures", "counter", "", "Connections to the master that failed, at once or later.",
             lambda state: state.traffic.failures),
 )  # fmt: skip
 
@@ -58,7 +59,7 @@ def metrics_text(states: Mapping[str, ReplicaState]) -> str:
         values = ((label, series.value(states[broker])) for broker, label in labels.items())
         lines += [f"{sample}{{{label}}} {value!r}" for label, value in values if value is not None]
     name = f"{_PREFIX}_phase"
-    lines += _head(name, "stateset", "The state that the replica is in.")
+    lines += _head(name, "stateset", "The state of the replica.")
     lines += [
         f'{name}{{{label},{name}="{phase}"}} {int(states[broker].phase == phase)}'
         for broker, label in labels.items()

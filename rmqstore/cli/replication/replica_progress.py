@@ -66,7 +66,7 @@ class ProgressScreen:
             self._live.stop()
         if kind is None:
             for name, state in self._last.items():
-                click.echo(_json_line(name, state) if self._as_json else last_words(name, state))
+                click.echo(_json_line(name, state) if self._as_json else final_line(name, state))
 
     def show(self, states: Mapping[str, ReplicaState]) -> None:
         """Shows the states, once a second at the most."""
@@ -85,7 +85,7 @@ class ProgressScreen:
             self._live.update(progress_table(states, rates, self._live.console.width), refresh=True)
 
     def _tell_changes(self, states: Mapping[str, ReplicaState]) -> None:
-        """A reason for waiting is told once, not at each try."""
+        """Prints a reason for waiting once, not at each attempt."""
         for name, state in states.items():
             if state.phase == "following":
                 words = "following"
@@ -118,8 +118,8 @@ def progress_table(states: Mapping[str, ReplicaState], rates: Mapping[str, float
     return Group(table, *(Text(line) for line in _troubles(states, width)))
 
 
-def last_words(name: str, state: ReplicaState) -> str:
-    """A replica when it was stopped, for reading."""
+def final_line(name: str, state: ReplicaState) -> str:
+    """The last line about a replica, after it was stopped."""
     said = f"{byte_size(state.log_end - state.log_start)} of log in {counted(state.log_files, 'file')}"
     if state.behind_bytes is not None:
         said += f", {byte_size(state.behind_bytes)} behind"
@@ -185,7 +185,7 @@ def _troubles(states: Mapping[str, ReplicaState], width: int) -> Sequence[str]:
         rest = " ".join(told[_TROUBLE_LINES - 1 :])
         lines += [fitted(line, width) for line in (*told[: _TROUBLE_LINES - 1], rest) if line]
     if len(troubled) > _TROUBLES_MAX:
-        lines.append(f"and {len(troubled) - _TROUBLES_MAX} more: --json has them all")
+        lines.append(f"and {len(troubled) - _TROUBLES_MAX} more: --json shows them all")
     return ["", *lines] if lines else []
 
 

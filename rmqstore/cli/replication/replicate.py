@@ -51,12 +51,16 @@ def _delay_levels(_: click.Context, __: click.Parameter, text: str | None) -> st
     return text
 
 
-@click.command(epilog=_EXAMPLE, short_help="Follow a running cluster into stores of our own.")
-@click.option("--namesrv", metavar="HOST:PORT", help="A name server: all masters of its cluster, a directory each.")
+@click.command(epilog=_EXAMPLE, short_help="Replicate a running cluster into local stores.")
 @click.option(
-    "--master", metavar="HOST:PORT", help="One master, by its listen port (10911): its replica is DIR itself."
+    "--namesrv",
+    metavar="HOST:PORT",
+    help="A name server: replicate all masters of its cluster, each into its own directory.",
 )
-@click.option("--ha", metavar="HOST:PORT", help="A store of ours that is a master, by its replication port (10912).")
+@click.option(
+    "--master", metavar="HOST:PORT", help="One master, by its listen port (10911); DIR itself is its replica."
+)
+@click.option("--ha", metavar="HOST:PORT", help="An rmqstore master, by its replication port (10912).")
 @click.option(
     "--log-file-size",
     type=click.IntRange(4096),
@@ -69,42 +73,55 @@ def _delay_levels(_: click.Context, __: click.Parameter, text: str | None) -> st
     "--delay-levels",
     metavar="TEXT",
     callback=_delay_levels,
-    help='With --ha: the delay levels of the master, as "1s 5s 10s", where they are not RocketMQ\'s own.',
+    help='With --ha: the delay levels of the master, such as "1s 5s 10s", if they are not RocketMQ\'s defaults.',
 )
 @ha_tls_options
 @click.option(
-    "--ha-name", metavar="NAME", help="With --ha-cert: the host name in the master's certificate, if not that of --ha."
+    "--ha-name",
+    metavar="NAME",
+    help="With --ha-cert: the host name in the master's certificate, if it is not the one in --ha.",
 )
-@click.option("--to", "target", metavar="DIR", required=True, type=click.Path(), help="Where the replicas are.")
-@click.option("--cluster", metavar="NAME", help="Which cluster, where the name server knows several.")
+@click.option("--to", "target", metavar="DIR", required=True, type=click.Path(), help="The directory of the replicas.")
+@click.option("--cluster", metavar="NAME", help="The cluster, if the name server knows several.")
 @click.option(
     "--from",
     "start",
     type=click.Choice(get_args(From)),
     default="earliest",
     show_default=True,
-    help="Where a new replica begins: the oldest message, the newest file, or a copied store that stands in DIR.",
+    help="Where a new replica begins: at the oldest message, at the newest file, or after a copied store in DIR.",
 )
-@click.option("--once", is_flag=True, help="Catch up with what the master has now, then stop.")
-@click.option("--check", is_flag=True, help="Only say what would be replicated, and what stands in the way.")
+@click.option("--once", is_flag=True, help="Stop when the replica has everything that the master has now.")
+@click.option("--check", is_flag=True, help="Only show what would be replicated, and what prevents it.")
 @click.option(
-    "--realign", is_flag=True, help="Say what would be cut off a replica whose master has another log; --yes cuts it."
+    "--realign",
+    is_flag=True,
+    help="Show what has to be cut off a replica whose log differs from the master's; --yes cuts it.",
 )
-@click.option("--yes", is_flag=True, help="With --realign: cut it off.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line a second instead of a table.")
-@click.option("--access-key", envvar="RMQSTORE_ACCESS_KEY", help="For brokers with access control.")
-@click.option("--secret-key", envvar="RMQSTORE_SECRET_KEY", help="Better by the variable RMQSTORE_SECRET_KEY.")
-@click.option("--tls", is_flag=True, help="Ask brokers and name servers inside TLS.")
-@click.option("--tls-ca", metavar="FILE", help="The certificates that brokers' own are held against.")
-@click.option("--tls-insecure", is_flag=True, help="Take any certificate.")
+@click.option("--yes", is_flag=True, help="With --realign: cut the log of the replica.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per second instead of a table.")
+@click.option("--access-key", envvar="RMQSTORE_ACCESS_KEY", help="The access key, for brokers with access control.")
 @click.option(
-    "--file-reserved-hours", type=click.IntRange(0), metavar="HOURS", help="Delete log files last written earlier."
+    "--secret-key", envvar="RMQSTORE_SECRET_KEY", help="The secret key; the variable RMQSTORE_SECRET_KEY is safer."
+)
+@click.option("--tls", is_flag=True, help="Use TLS to brokers and name servers.")
+@click.option("--tls-ca", metavar="FILE", help="The authorities (PEM) that must have signed the brokers' certificates.")
+@click.option("--tls-insecure", is_flag=True, help="Accept any certificate.")
+@click.option(
+    "--file-reserved-hours",
+    type=click.IntRange(0),
+    metavar="HOURS",
+    help="Delete log files that were last written before this age.",
 )
 @click.option(
-    "--metrics", metavar="[HOST:]PORT", help="Answer GET /metrics there, in the format of OpenMetrics; for Prometheus."
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Answer GET /metrics at this address, in the OpenMetrics format, for Prometheus.",
 )
 @click.option(
-    "--open-to-network", is_flag=True, help="With --metrics: listen on another address than loopback; it asks nobody."
+    "--open-to-network",
+    is_flag=True,
+    help="With --metrics: allow an address other than loopback; requests need no password.",
 )
 @debug_option
 def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
@@ -143,8 +160,8 @@ _NOT_WITH_HA = ("tls", "tls_ca", "tls_insecure", "access_key", "secret_key")
 
 
 _LEVELS_UNKNOWN = (
-    "the delay levels of the master are not known: --delay-levels names them; without it RocketMQ's own say when "
-    "messages that wait are due"
+    "the delay levels of the master are not known: name them with --delay-levels; without it RocketMQ's defaults say "
+    "when delayed messages are due"
 )
 
 
@@ -156,11 +173,11 @@ def _require_effect(given: Mapping[str, Any]) -> None:
     """Raises UsageError for an option that would do nothing: whoever gave it thinks that it does."""
     for name, owner in _BELONGS:
         if given[name] and not given[owner]:
-            raise click.UsageError(f"{_option(name)} belongs to {_option(owner)}")
+            raise click.UsageError(f"{_option(name)} needs {_option(owner)}")
     for name in _NOT_WITH_HA:
         source = click.get_current_context().get_parameter_source(name)
         if given["ha"] is not None and source is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{_option(name)} is for brokers: with --ha there is --ha-cert, for TLS")
+            raise click.UsageError(f"{_option(name)} is for brokers: with --ha use --ha-cert for TLS")
 
 
 def _option(name: str) -> str:
@@ -184,7 +201,7 @@ class _Places(NamedTuple):
 def _places(target: str, access: Access, given: Mapping[str, Any]) -> _Places:
     """Raises UsageError unless the masters are named in one way."""
     if sum(given[name] is not None for name in ("namesrv", "master", "ha")) != 1:
-        raise click.UsageError("give --namesrv for a cluster, --master for one broker, or --ha for a store of ours")
+        raise click.UsageError("give --namesrv for a cluster, --master for one broker, or --ha for an rmqstore master")
     with mistakes_in_command():
         for address in (given["namesrv"] or given["master"] or given["ha"]).split(";"):
             if given["namesrv"] is None or address.strip():
@@ -279,7 +296,7 @@ def _check(places: Mapping[str, _Place], start: From) -> None:
             seen.append(look(settings, present, path, start, master.link_tls))
             obstacles = seen[-1].obstacles
         except (Unreachable, Refused) as failure:
-            what, obstacles = "a master that does not answer", [f"the listen port does not answer: {failure}"]
+            what, obstacles = "a master that does not respond", [f"the listen port does not answer: {failure}"]
         click.echo(f"{printable(name)}: {printable(what)} at {master.address} -> {printable(path)}")
         for obstacle in obstacles:
             is_fine = False
@@ -289,14 +306,14 @@ def _check(places: Mapping[str, _Place], start: From) -> None:
         click.echo(wrapped("", needed))
     if not is_fine:
         raise SystemExit(_FAILED)
-    click.echo("nothing stands in the way")
+    click.echo("nothing prevents the replication")
 
 
 def _realign(places: Mapping[str, _Place], *, is_agreed: bool) -> None:
     for name, (master, path) in places.items():
         found = realign(path, master, may_cut=is_agreed)
         if not found.cut_bytes:
-            click.echo(f"{printable(name)}: the replica is a part of its master's log, nothing is to be cut")
+            click.echo(f"{printable(name)}: the replica's log is a part of its master's log, so nothing has to be cut")
             continue
         what = f"{counted(found.record_count, 'record')}, {byte_size(found.cut_bytes)}, from offset {found.offset} on"
         click.echo(f"{printable(name)}: {what}: {'cut off' if is_agreed else 'would be cut off with --yes'}")
@@ -305,18 +322,18 @@ def _realign(places: Mapping[str, _Place], *, is_agreed: bool) -> None:
 def _credentials(given: Mapping[str, Any]) -> Credentials | None:
     access_key, secret_key = given["access_key"], given["secret_key"]
     if (access_key is None) != (secret_key is None):
-        raise click.UsageError("--access-key and --secret-key belong together")
+        raise click.UsageError("--access-key and --secret-key: give both")
     return None if access_key is None else Credentials(access_key, secret_key)
 
 
 def _link_tls(given: Mapping[str, Any]) -> LinkTls | None:
     files = ha_tls(given)
     if files is None and given["ha_name"] is not None:
-        raise click.UsageError("--ha-name goes with --ha-cert, --ha-key and --ha-ca")
+        raise click.UsageError("--ha-name needs --ha-cert, --ha-key and --ha-ca")
     if files is None:
         return None
     if given["ha"] is None:
-        raise click.UsageError("--ha-cert goes with --ha: RocketMQ's own brokers have no TLS on their replication port")
+        raise click.UsageError("--ha-cert needs --ha: RocketMQ's brokers have no TLS on their replication port")
     return LinkTls(files, given["ha_name"] or "")
 
 

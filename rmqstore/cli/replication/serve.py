@@ -22,20 +22,30 @@ Example:
 """
 
 
-@click.command(epilog=_EXAMPLE, short_help="Let RocketMQ's slaves fetch the log of a replica.")
+@click.command(epilog=_EXAMPLE, short_help="Serve the log of a replica to RocketMQ's slaves.")
 @click.argument("store", metavar="STORE", type=click.Path())
-@click.option("--ha", default="127.0.0.1:10912", show_default=True, metavar="HOST:PORT", help="Where slaves attach.")
+@click.option(
+    "--ha",
+    default="127.0.0.1:10912",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address to which slaves connect.",
+)
 @ha_tls_options
 @click.option(
     "--open-to-network",
     is_flag=True,
-    help="Listen on another address than loopback without TLS: there are no passwords.",
+    help="Allow an address other than loopback without TLS; slaves need no password.",
 )
 @click.option(
-    "--slave", metavar="HOST:PORT", help="A slave of RocketMQ 5, by its listen port (10911): told to attach here."
+    "--slave",
+    metavar="HOST:PORT",
+    help="A slave of RocketMQ 5, by its listen port (10911): have it connect to this command.",
 )
 @click.option(
-    "--then", metavar="HOST:PORT", help="With --slave: its master's replication port (10912), where it is sent then."
+    "--then",
+    metavar="HOST:PORT",
+    help="With --slave: the replication port (10912) of its master, to which it connects afterwards.",
 )
 @debug_option
 def serve(store: str, ha: str, open_to_network: bool, slave: str | None, then: str | None, **given: Any) -> None:
@@ -46,7 +56,7 @@ def serve(store: str, ha: str, open_to_network: bool, slave: str | None, then: s
     and Ctrl-C ends it.
     """
     if then is not None and slave is None:
-        raise click.UsageError("--then belongs to --slave")
+        raise click.UsageError("--then needs --slave")
     with mistakes_in_command():
         config = HaConfig(listen=ha, is_open_to_network=open_to_network, whole_history=True, tls=ha_tls(given))
     with mistakes_in_command():
@@ -64,7 +74,7 @@ def serve(store: str, ha: str, open_to_network: bool, slave: str | None, then: s
             time.sleep(_POLL_S)
             for address, end in donor.slaves().items():
                 if end >= donor.log_end > seen.get(address, -1):
-                    click.echo(f"{address} has all of it")
+                    click.echo(f"{address} has the whole log")
                     if slave is not None and then is not None:
                         _send(slave, then)
                 seen[address] = end

@@ -9,9 +9,9 @@ from rmqstore.config import HaTls
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILES = {
-    "ha_cert": "TLS between stores of ours: the own certificate, PEM.",
-    "ha_key": "Its private key, without a passphrase.",
-    "ha_ca": "The authority that the other side's certificate must be of.",
+    "ha_cert": "TLS between rmqstore stores: the certificate of this side, PEM.",
+    "ha_key": "The private key of --ha-cert, PEM, without a passphrase.",
+    "ha_ca": "The authority (PEM) that must have signed the other side's certificate.",
 }
 
 
@@ -28,7 +28,7 @@ def ha_tls(given: Mapping[str, Any]) -> HaTls | None:
     if len(missing) == len(_FILES):
         return None
     if missing:
-        raise click.UsageError(f"--ha-cert, --ha-key and --ha-ca belong together: {' and '.join(missing)} missing")
+        raise click.UsageError(f"--ha-cert, --ha-key and --ha-ca: give all three; {' and '.join(missing)} missing")
     return HaTls(cert_file=given["ha_cert"], key_file=given["ha_key"], ca_file=given["ha_ca"])
 
 

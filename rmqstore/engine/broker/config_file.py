@@ -91,7 +91,7 @@ class ConfigFile(Generic[Content]):
         then, or the new; and StoreClosed.
         """
         if self._is_closed:
-            raise StoreClosed(f"{self.path} is not written any more: its store is closed")
+            raise StoreClosed(f"{self.path} cannot be changed any more: its store is closed")
         if not self._is_known:
             self.load()
         data = self._text(content).encode(errors="replace")
@@ -125,7 +125,7 @@ class ConfigFile(Generic[Content]):
             self._unreadable.append(path)
         if not broker_json.is_utf8(data):
             self._unreadable.append(path)
-            told.append(f"{path} holds bytes that are no UTF-8, which read as \ufffd, as in RocketMQ")
+            told.append(f"{path} holds bytes that are not UTF-8, which read as \ufffd, as in RocketMQ")
         return content, told
 
 
@@ -158,7 +158,7 @@ class DelayOffsetsFile:
         found, warnings = self._file.load()
         self._present = found or self._present
         if warnings:
-            warnings = [*warnings, "delayed messages whose progress it does not tell are delivered once more"]
+            warnings = [*warnings, "delayed messages of levels that are missing there are delivered again"]
         return dict(self._present.offsets), warnings
 
     def close(self) -> None:

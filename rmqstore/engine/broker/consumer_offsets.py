@@ -113,8 +113,8 @@ class ConsumerOffsets:
         if offsets is None:
             if not names.is_topic_name(group) or not names.is_directory_name(topic) or "@" in topic:
                 raise Rejected(
-                    f"group={group!r}, topic={topic!r}: a group has letters, digits, %, |, _ and -, at most 255, and a "
-                    "topic a name that a directory can have, without @"
+                    f"group={group!r}, topic={topic!r}: a group takes up to 255 letters, digits, %, |, _ and -; a "
+                    "topic must be a valid directory name without @"
                 )
             offsets = self._table[group, topic] = {}
         if offsets.get(queue_id) != offset:
@@ -183,14 +183,18 @@ class ConsumerOffsets:
                     if offset > end and not names.is_light_queue(topic):
                         told.append(
                             f"{join(self._directory, _FILE)}: group {group} was at offset {offset} of "
-                            f"{topic}/{queue_id}, which ends at {end}: it goes on there"
+                            f"{topic}/{queue_id}, which ends at {end}: the offset is set to that end"
                         )
                         offsets[queue_id] = end
                         self._change_count += 1
         if told:
             self._due_s = self._clock.monotonic_s()
             self.step()
-        return told if len(told) <= _TOLD_MAX else [*told[:_TOLD_MAX], f"{len(told) - _TOLD_MAX} more offsets as well"]
+        return (
+            told
+            if len(told) <= _TOLD_MAX
+            else [*told[:_TOLD_MAX], f"{len(told) - _TOLD_MAX} more offsets are set back too"]
+        )
 
     def persist(self) -> None:
         """Writes what was committed before the call, durably; nothing if nothing changed.

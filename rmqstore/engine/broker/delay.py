@@ -76,7 +76,7 @@ class DelayLevels:
         if level is None:
             return f"{properties.DELAY}={shown(text)}: a number, the delay level"
         if level <= 0:
-            return f"{timer_reason(message.properties)}; {properties.DELAY} asks for a delay level"
+            return f"{timer_reason(message.properties)}; {properties.DELAY} sets a delay level"
         if not self.delay_ms:
             return f"{properties.DELAY}={text}: the store has no delay levels (delay_levels)"
         return topic_reason(message.topic, self._long_topics_as_v2) or f"queue_id={message.queue_id}: at least 0"
@@ -93,7 +93,7 @@ class DelayLevels:
 
 def timer_reason(asked: Mapping[str, str]) -> str:
     """Why a message that asks for a timer is refused, in words."""
-    return f"{', '.join(sorted(TIMER_REQUESTS.intersection(asked)))}: timer messages are not delivered here"
+    return f"{', '.join(sorted(TIMER_REQUESTS.intersection(asked)))}: rmqstore does not deliver timer messages"
 
 
 def asks_for_timer(topic: str, asked: Mapping[str, str]) -> bool:
@@ -107,7 +107,7 @@ class Undeliverable(enum.Enum):
     """Why the record of a waiting message is passed over."""
 
     HALF = "of a half message"  # Java discards them
-    UNREADABLE = "damaged, or nothing says where it belongs"
+    UNREADABLE = "damaged, or without the topic and queue to deliver to"
 
 
 def destination(topic: str, queue_id: str, form: RecordForm) -> tuple[str, int] | Undeliverable:

@@ -76,7 +76,7 @@ class TopicDeletion:
     def delete(self, topic: str) -> bool:
         """Deletes a topic; False if there is none.  As Store.delete_topic."""
         if names.is_bookkeeping_topic(topic):
-            raise Rejected(f"{topic} holds what the store itself goes by: it cannot be deleted, nor in RocketMQ")
+            raise Rejected(f"{topic} is a system topic that the store needs: it cannot be deleted, nor in RocketMQ")
         with self._lock:
             self._require_open()
             if not self._is_there(topic):
@@ -196,7 +196,7 @@ def _held_places(queues: QueueTable, topic: str) -> dict[int, HeldPlaces]:
 
 # --- Delivery of delayed messages for light queues: their records say queue offsets, so they are put one by one.
 #
-# Java: ScheduleMessageService puts every message through putMessage, which gives it its places there.
+# Java: ScheduleMessageService puts every message through putMessage, which numbers it in its light queues.
 
 # Refusals that another try would not change.
 _FOR_GOOD = frozenset(
@@ -207,7 +207,7 @@ _FOR_GOOD = frozenset(
 class LightDelivery:
     """Puts ready-made records as `Appender.put_records` does, in their order, those for light queues as messages.
 
-    One that can get no places there goes into its own queue alone, so that nothing after it waits for it in vain.
+    A message whose light queues cannot be numbered is stored in its own queue only, so that it does not block others.
     """
 
     def __init__(self, appender: Appender) -> None:
@@ -312,8 +312,8 @@ class Features:
         """
         warnings = [*self.groups.load(), *self.topics.load(), *self.offsets.load()]
         warnings += [
-            f"{path}: a broker keeps topics, groups and committed offsets there, in RocksDB; this store does not take "
-            "them over, and the broker will not know of its own, which are in the JSON files beside"
+            f"{path}: a broker keeps topics, groups and committed offsets in this RocksDB; this store does not read "
+            "them, and the broker will not read this store's, which are in the JSON files beside it"
             for path in databases(self._fs, self._root)
         ]
         progress, more = self._loaded_progress(opened.queues)
@@ -348,8 +348,8 @@ class Features:
         if not self._is_replica:  # whose tables may be ahead of its log
             warnings += [
                 f"{self.delay_file.path}: level {level} was delivered up to offset {offset}, and its queue ends at "
-                f"{ends.get(level, 0)}: it goes on there, as RocketMQ does, and what waited is not delivered; is the "
-                "file another store's, or of a later moment than the log?"
+                f"{ends.get(level, 0)}: delivery continues at the end, as in RocketMQ, and messages that waited are "
+                "not delivered; the file may be another store's, or newer than the log"
                 for level, offset in sorted(found.items())
                 if offset > ends.get(level, 0)
             ]
@@ -358,8 +358,8 @@ class Features:
             waiting = ends[level] - max(progress[level], queue.min_offset if queue is not None else 0)
             if waiting > 0:
                 warnings.append(
-                    f"{waiting} messages wait for delay level {level}, which the store does not have by now "
-                    "(delay_levels): they are delivered once it has"
+                    f"{waiting} messages wait for delay level {level}, which the store does not have now "
+                    "(delay_levels): they are delivered once the store has that level"
                 )
         return progress, warnings
 
@@ -426,9 +426,9 @@ class Features:
     def failures(self) -> list[str]:
         """A sentence for each thing that failed and is tried again."""
         found = [
-            ("the committed offsets are not saved", self.offsets.last_failure),
-            ("a topic could not be made", self.topics.last_failure),
-            ("delayed messages wait on", self.delay.last_failure),
+            ("the committed offsets could not be saved", self.offsets.last_failure),
+            ("a topic could not be created", self.topics.last_failure),
+            ("delayed messages could not be delivered", self.delay.last_failure),
             ("a transaction check failed", self._transactions and self._transactions.cycle.failure),
         ]
         return [f"{what}: {why}" for what, why in found if why]
@@ -456,7 +456,7 @@ class _TransactionLog:
     topics: Topics
 
     def admit(self, message: Message) -> Message | PutStatus:
-        """Asks for the topic; a half message is no batch, as its topic has plain queues."""
+        """Asks for the topic; a half message cannot be a batch, as its topic has plain queues."""
         if asks_for_timer(message.topic, message.properties):
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
         return PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message) else self.topics(message)
@@ -465,7 +465,7 @@ class _TransactionLog:
         """Why a message was not admitted, in words."""
         if asks_for_timer(message.topic, message.properties):
             return timer_reason(message.properties)
-        return self.topics.why_not(message.topic, message.queue_id) or "a half message is no batch"
+        return self.topics.why_not(message.topic, message.queue_id) or "a half message cannot be a batch"
 
     def put(self, message: Message) -> PutResult:
         """Stores a message, and waits for the disk as the store and its WAIT say."""

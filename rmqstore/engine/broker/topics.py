@@ -133,8 +133,8 @@ class Topics:
         with self._lock:
             before = self._configs.get(config.topic)
             if before is not None and before.has_batch_queues != config.has_batch_queues:
-                raise Rejected(f"topic={config.topic!r}: {QUEUE_TYPE} of a topic that is there cannot change, "
-                               "its queues are of one kind")  # fmt: skip
+                raise Rejected(f"topic={config.topic!r}: {QUEUE_TYPE} of an existing topic cannot change, because "
+                    "all its queues have one type")  # fmt: skip
             if before is not None and not config.unknown_fields:
                 config = replace(config, unknown_fields=before.unknown_fields)
             self._save(self._configs | {config.topic: config}, self._others_without(config.topic))
@@ -215,7 +215,7 @@ class Topics:
                 return f"queue_id={queue_id}: 0 to {I32_MAX - 1}"
             if topic in self._odd:
                 return (
-                    f"topic {topic!r}: its entry in {self._file.path} cannot be read; mend it there while the store is "
+                    f"topic {topic!r}: its entry in {self._file.path} cannot be read; correct it while the store is "
                     "closed, or replace it with store.topics.put"
                 )
             if known is not None and not _limit(known):
@@ -225,18 +225,16 @@ class Topics:
             if known is None and not may_be_stored(topic, long_as_v2=True):
                 return topic_reason(topic)
             if known is None and not self._auto_create:
-                return f"no topic {topic!r}, and auto_create_topics is off: make it with store.topics.put"
+                return f"no topic {topic!r}, and auto_create_topics is off: create it with store.topics.put"
             count = 0 if known is None else known.write_queue_nums
             most = (
-                f"by itself it gets {GROWN_QUEUE_NUMS_MAX} at most"
-                if self._auto_create
-                else "it gets no more by itself"
+                f"puts raise this to {GROWN_QUEUE_NUMS_MAX} at most" if self._auto_create else "puts do not raise this"
             )
             return (
-                f"queue_id={queue_id}: topic {topic!r} has {count} queues, and {most}; store.topics.put gives it more"
+                f"queue_id={queue_id}: topic {topic!r} has {count} queues, and {most}; raise it with store.topics.put"
             )
         if self.last_failure is not None:
-            return f"topic {topic!r} could not be made: {self.last_failure}"
+            return f"topic {topic!r} could not be created: {self.last_failure}"
         return ""
 
     def admit_columns(self, topics: Sequence[str], queue_id_max: Sequence[int]) -> PutStatus | None:
@@ -355,7 +353,7 @@ def _check(config: TopicConfig) -> None:
     if not names.is_topic_name(config.topic):
         mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
     if names.is_light_queue(config.topic):
-        mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
+        mistakes.append(f"topic={config.topic!r}: light queues (%LMQ%) are not in the table of topics")
     fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
     numbers = {name: getattr(config, name) for name in fields}
     mistakes += [f"{name}={value}: 0 to {I32_MAX}" for name, value in numbers.items() if not 0 <= value <= I32_MAX]

@@ -138,7 +138,7 @@ class TransactionBook:
                 self._register(half)
             transaction = self._table.find(prepared_of(half), half.properties)
             if transaction is None:
-                raise Rejected(f"{prepared} is decided already, or was given up")
+                raise Rejected(f"{prepared} is already committed, rolled back or given up")
             if transaction.is_claimed:
                 raise Rejected(f"{prepared} is being decided by another thread")
             transaction.is_claimed = True
@@ -208,7 +208,7 @@ class TransactionBook:
         self._look(transaction, half)
         result = transaction.committed
         if result is not None and not is_commit:
-            raise Rejected(f"{transaction.prepared} is committed")
+            raise Rejected(f"{transaction.prepared} is already committed")
         if is_commit and result is None:
             try:
                 message = committed_message(half)

@@ -106,7 +106,7 @@ class Transactions:
         half = half_at(self._log, prepared.physical_offset)
         book = next((book for book in self._books if book.dialect.half_topic == half.topic), None)
         if book is None or not _agree(prepared_of(half), prepared):
-            raise Rejected(f"{prepared} is not what was prepared there: {prepared_of(half)}")
+            raise Rejected(f"{prepared} does not match the half message at its offset: {prepared_of(half)}")
         with book.claimed(prepared, half) as (transaction, newest):
             return book.decide(transaction, newest, is_commit=is_commit, put_op=self._log.put)
 

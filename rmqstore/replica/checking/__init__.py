@@ -1,1 +1,1 @@
-"""Looks before a replica begins, which change nothing: above `following`, whose words they use."""
+"""Checks before a replica begins, which change nothing; they use the types of `following`."""

@@ -1,4 +1,4 @@
-"""The things that stand in the way of a replica, found before anything is written."""
+"""Reasons why a replica cannot begin, found before anything is written."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -50,14 +50,14 @@ def look(
     ]
     place = _existing(fs, root)
     if not fs.is_directory(place):
-        found.append(f"{place} is no directory: give another place")
+        found.append(f"{place} is not a directory: give another one")
     elif not is_writable(place):
         found.append(f"{place} cannot be written to by this user: change its owner, or run as another user")
     if is_locked(join(root, LOCK_FILE)):
         found.append(f"{root} is in use: a replicator, or another program that writes to the store, has it open")
     needed, room = _needed(broker, present, files, prepare), fs.free_bytes(place)
     if room < needed:
-        found.append(f"{place} has room for {room} bytes, and the replica needs {needed} more")
+        found.append(f"{place} has {room} free bytes, and the replica needs {needed} more")
     return Prospect(found, needed, place, room)
 
 
@@ -67,7 +67,7 @@ def together(seen: Sequence[Prospect]) -> str:
     needed, room = sum(one.needed for one in seen), min((one.room for one in seen), default=0)
     if needed <= room or any(one.needed > one.room for one in seen):
         return ""
-    return f"{seen[0].disk} has room for {room} bytes, and the replicas together need {needed} more"
+    return f"{seen[0].disk} has {room} free bytes, and the replicas together need {needed} more"
 
 
 def _of_the_link(broker: BrokerSettings, tls: LinkTls | None, *, is_bare: bool) -> Iterator[str]:
@@ -76,8 +76,8 @@ def _of_the_link(broker: BrokerSettings, tls: LinkTls | None, *, is_bare: bool) 
         if is_bare:
             if MasterLog(broker, tls).told_start() is None:
                 yield (
-                    f"the replication port: {broker.ha_address} takes connections and says nothing: a store of ours "
-                    "that is a master says where it stands within a second"
+                    f"the replication port: {broker.ha_address} accepts connections but sends nothing: an rmqstore "
+                    "master sends its offset within a second"
                 )
         else:
             connected(broker.ha_address, tls).close()
@@ -86,8 +86,8 @@ def _of_the_link(broker: BrokerSettings, tls: LinkTls | None, *, is_bare: bool) 
             yield f"the replication port: {lost}"
             return
         yield (
-            f"the replication port does not answer: {lost}; slaves must be able to reach it there, and the broker's "
-            "brokerIP2 and haListenPort say where that is"
+            f"the replication port does not answer: {lost}; slaves must be able to reach this address, which the "
+            "broker's brokerIP2 and haListenPort set"
         )
 
 
@@ -101,7 +101,7 @@ def _said_by(ask: Callable[[], object]) -> Iterator[str]:
 
 
 def _require_directory(fs: FileSystem, root: str, broker: BrokerSettings, prepare: Preparation) -> None:
-    """Raises as the first look of a replica at its directory does."""
+    """Raises as a replica does when it first opens its directory."""
     require_room(fs, root)
     origin = read_origin(fs, root)
     if origin is None:
@@ -117,18 +117,20 @@ def _of_the_logs(files: tuple[StoredFile, ...], present: Runtime | None) -> Iter
         return
     if files[-1].end < present.log_start:
         yield (
-            f"the master deleted what comes next: its log begins at {present.log_start}, and the replica's ends before "
+            f"the master deleted the bytes that the replica needs next: its log begins at {present.log_start}, and "
+            "the replica's ends before "
             f"{files[-1].end}; begin a new replica in another directory"
         )
     if files[-1].start > present.log_end:
         yield (
-            f"the master's log ends at {present.log_end}, and the replica's has {files[-1].start} and more: the master "
-            "lost its end, or is another one; `rmqstore replicate --realign` says what it would cut"
+            f"the master's log ends at {present.log_end}, and the replica's log is longer (its last file begins at "
+            f"{files[-1].start}): the master lost the end of its log, or is another master; `rmqstore replicate "
+            "--realign` says what it would cut"
         )
 
 
 def _begun(fs: FileSystem, files: tuple[StoredFile, ...]) -> tuple[StoredFile, ...]:
-    """Without those at the end that were only made in advance."""
+    """The files without those at the end that were only created in advance."""
     while files and not any(read_part(fs, files[-1].path, 0, BLANK.size)):
         files = files[:-1]
     return files

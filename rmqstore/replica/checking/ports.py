@@ -1,6 +1,6 @@
-"""Who answers at an address that a user gave: a name server, a broker, or whoever serves slaves.
+"""Detects what listens at an address that a user gave: a name server, a broker, or a replication port.
 
-The three have ports of their own, and each of them waits in silence, or worse, at what is meant for another.
+Each of the three has its own port, and does not answer, or misreads, a request for another.
 """
 
 import socket
@@ -18,7 +18,7 @@ from rmqstore.replica.remoting.cluster import BrokerSettings
 _HEARTBEAT_S = 6.0
 _QUICK_S = 3.0
 _BLOCKS_READ_SIZE = 64 * 1024
-_USUAL_LISTEN = "10911 where nothing else is configured"
+_USUAL_LISTEN = "10911 by default"
 
 
 def require_broker(address: str, access: Access) -> None:
@@ -47,7 +47,7 @@ def require_name_server(address: str, access: Access) -> None:
         if found is not None:
             raise Rejected(
                 f"{address} is the listen port of the broker {found.broker_name!r}: give it with --master, or its name "
-                "server (9876 where nothing else is configured) with --namesrv"
+                "server (9876 by default) with --namesrv"
             ) from None
         raise
     except Unreachable:
@@ -83,7 +83,9 @@ def _require_no_replication_port(address: str, access: Access, *, tls_only: bool
     if found is not None and host_and_port(found.ha_address)[1] == port:
         what = f"of the broker {found.broker_name!r}: give its listen port, {before}"
     else:
-        what = f"of a master: give the broker's listen port ({_USUAL_LISTEN}), or, of a store of ours, --ha {address}"
+        what = (
+            f"of a master: give the broker's listen port ({_USUAL_LISTEN}), or, for an rmqstore master, --ha {address}"
+        )
     raise Rejected(f"{address} is the replication port {what}")
 
 

@@ -16,7 +16,7 @@ from rmqstore.replica.tls import reason_of, slave_side
 _STREAM_READ_SIZE = 1024 * 1024
 _CONNECT_S = 10.0
 # Of a master that ends a connection without TLS at once.
-MAY_WANT_TLS = " before it sent anything: a store of ours may want TLS (--ha-cert)"
+MAY_WANT_TLS = " before it sent anything: an rmqstore master may require TLS (--ha-cert)"
 # How late a stop, or a heartbeat, may come.
 _LOOK_S = 0.5
 
@@ -62,7 +62,7 @@ def _why_no_tls(error: OSError | Rejected) -> str:
         return str(error)
     said_else = isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
     if said_else or isinstance(error, ssl.SSLEOFError | ConnectionError):
-        return "the master ended the connection instead of beginning TLS: it may have none"
+        return "the master closed the connection instead of starting TLS: it may not support TLS"
     return reason_of(error)
 
 
@@ -99,7 +99,7 @@ def _why_lost(connection: socket.socket, session: SlaveSession, error: OSError) 
     except OSError as later:
         if _is_alert(later):
             return reason_of(later)
-    return f"{reason_of(error)}: it may not take our certificate"
+    return f"{reason_of(error)}: it may not accept our certificate"
 
 
 def _hint(connection: socket.socket, session: SlaveSession) -> str:

@@ -1,4 +1,4 @@
-"""A store that only gives its log away: nothing is put to it, and nothing comes of itself."""
+"""A store that only serves its log: it takes no puts, delivers nothing and checks no transactions."""
 
 from typing import Self
 
@@ -19,11 +19,11 @@ class Donor:
 
     def __init__(self, path: StorePath, serving: HaConfig) -> None:
         root = found_store(path)
-        attached = Attached(follows="nobody: it gives its log away")
+        attached = Attached(follows="nobody: it only serves its log")
         self._engine = Engine(root, StoreConfig(ha=serving), SYSTEM_CLOCK, RealFileSystem(), attached)
         if self._engine.log.start == self._engine.log.marks.appended:
             self._engine.close()
-            raise Rejected(f"{root} has no messages to give away")
+            raise Rejected(f"{root} has no messages to serve")
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The log that follows another one: its end as the master must have it, and the master's bytes appended and synced."""
+"""Appends the master's bytes to the replica's log and syncs them; compares the end of both logs first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -17,14 +17,14 @@ from rmqstore.replica.link.slave_link import OwnEnd
 from rmqstore.replica.remoting.client import Refused
 from rmqstore.replica.remoting.cluster import Runtime
 
-# --- Odd numbers of queues in another store's log: queues that begin again, as their topic was deleted there and made
-# again, and records that leave some numbers out, which are in no log that was read.
+# --- Queue offsets in a master's log that restart at 0, as the topic was deleted and made again there, or that skip
+# some numbers.
 
 
-class BegunAgain(NamedTuple):
-    """A queue that has messages, and begins with number 0 again at `offset` of the log.
+class QueueRestart(NamedTuple):
+    """A queue that has messages, and whose queue offsets restart at 0 at `offset` of the log.
 
-    `is_doubted`: its next record, which has come as well, does not go on from there.
+    `is_doubted`: its next record has come too, and does not continue from there.
     """
 
     key: QueueKey
@@ -33,17 +33,17 @@ class BegunAgain(NamedTuple):
 
 
 class _Numbered(NamedTuple):
-    """The records of a batch, and those of their rows that belong to queues, with the first number of each."""
+    """The records of a batch, the rows that belong to queues, and the first queue offset of each of these rows."""
 
     records: RecordBatch
     rows: Rows
     firsts: Ints
 
 
-def begun_again(
+def first_queue_restart(
     batches: Iterable[RecordBatch], is_batch_topic: Callable[[str], bool], next_offsets: Mapping[QueueKey, int]
-) -> BegunAgain | None:
-    """The first queue of the batches that begins again though `next_offsets`, or the batches, have messages of it."""
+) -> QueueRestart | None:
+    """The first restart of a queue of which `next_offsets`, or the batches before, have messages; None without one."""
     numbered = [_numbered(records, is_batch_topic) for records in batches]
     if not any((each.firsts == 0).any() for each in numbered):
         return None
@@ -63,7 +63,7 @@ def begun_again(
                 # 1, or the count of a batch: the topic may have queues of another kind than it had.
                 expected = (None, 0, 1, int(records.numbers.counts[row]))
                 found = next((each for each in following if each is not None), None)
-                return BegunAgain(key, int(records.offsets[row]), found not in expected)
+                return QueueRestart(key, int(records.offsets[row]), found not in expected)
         met.update(keys)
     return None
 
@@ -76,7 +76,7 @@ def _numbered(records: RecordBatch, is_batch_topic: Callable[[str], bool]) -> _N
 
 
 def _first_number(key: QueueKey, numbered: _Numbered) -> int | None:
-    """The number of the first record of a queue; None where there is none."""
+    """The queue offset of the first record of a queue; None without a record."""
     records, rows, firsts = numbered
     topics, topic_numbers = records.topics
     if key[0] not in topics:
@@ -86,7 +86,7 @@ def _first_number(key: QueueKey, numbered: _Numbered) -> int | None:
 
 
 class QueueBreak(NamedTuple):
-    """The record at `offset` of the log has the number `found` of its queue, where `expected` comes next."""
+    """The record at `offset` of the log has the queue offset `found` instead of `expected`."""
 
     key: QueueKey
     offset: int
@@ -127,7 +127,7 @@ def queue_breaks(
 
 # ---
 
-# The newest bytes of the own log that the master must have too, before anything is taken from it.
+# The newest bytes of the replica's log, which the master must have too before the replica takes anything from it.
 COMPARED_SIZE = 64 * 1024
 # Bytes that wait for the rest of their record; no message comes near it, in RocketMQ 4 MiB are the most by default.
 PENDING_SIZE_MAX = 64 * 1024 * 1024
@@ -138,9 +138,9 @@ _AVERAGED_SIZE = 16 * 1024 * 1024
 
 
 class ForeignRecord(Rejected):
-    """The master's log holds, at `offset`, what this store cannot take: all before it is appended, and nothing of it.
+    """The master's log holds a record at `offset` that this store cannot take.  Everything before it is appended.
 
-    A bit may have turned on the way, so a new connection may bring other bytes.
+    The network may have damaged the record, so a new connection may bring other bytes.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -153,7 +153,7 @@ class ForeignRecord(Rejected):
 
 
 class HistoryGone(Rejected):
-    """The master has deleted what comes next, or all that both had: a hole, or a name instead of bytes to go by."""
+    """The master deleted the bytes that the replica needs next, or those that it needs to compare both logs."""
 
     def __init__(self, own_end: int, master_start: int) -> None:
         super().__init__(own_end, master_start)
@@ -161,9 +161,9 @@ class HistoryGone(Rejected):
 
     def _line(self) -> str:
         return (
-            f"the master's log begins at offset {self.master_start} by now, and ours ends at {self.own_end}: what both "
-            "had is deleted there, and what came after it perhaps too; keep this replica for what it has, and begin "
-            "another one in a directory of its own"
+            f"the master's log now begins at offset {self.master_start}, and this replica's log ends at "
+            f"{self.own_end}: the master deleted the messages that both logs had, and perhaps later ones; keep this "
+            "replica for the messages that it has, and start a new replica in another directory"
         )
 
 
@@ -180,10 +180,10 @@ class MasterQueues(Protocol):
 class Follower:
     """The log of `engine`, which nobody else appends to; one thread.
 
-    Bytes come in any portions; only whole records are appended, and the rest waits in memory for what follows.  Before
-    the first message of a topic that is in no table is appended, or of one that was made again, `learn` is called: of
-    which kind the topic's queues are decides what dispatch makes of it.  Where there is no `master` to ask, a queue
-    that begins again is of a topic that was deleted.
+    Bytes come in portions of any size; only whole records are appended, and the rest waits in memory.  `learn` reads
+    the master's table of topics before the first message of an unknown topic, or of a topic that was made again, is
+    appended: dispatch needs the type of its queues.  Without a `master` to ask, a queue that restarts counts as one
+    whose topic was deleted.
     """
 
     def __init__(self, engine: Engine, learn: Callable[[], None], master: MasterQueues | None = None) -> None:
@@ -223,7 +223,7 @@ class Follower:
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size > PENDING_SIZE_MAX:
-            raise ForeignRecord(self.end, f"a record of more than {PENDING_SIZE_MAX} bytes, or none")
+            raise ForeignRecord(self.end, f"not a record, or one of more than {PENDING_SIZE_MAX} bytes")
 
     def append(self, confirmed: int | None = None) -> None:
         """Appends what is whole; readers see it soon.  `confirmed` as Wire's.
@@ -260,12 +260,12 @@ class Follower:
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
-        while (again := self._begun_again(parts)) is not None:
-            size = again.offset - offset
+        while (restart := self._queue_restart(parts)) is not None:
+            size = restart.offset - offset
             if size:
                 self._append_parts(offset, data[:size], self._parts(offset, data[:size]))
-            self._let_begin_again(again.key)
-            offset, data = again.offset, data[size:]
+            self._let_begin_again(restart.key)
+            offset, data = restart.offset, data[size:]
             self._keep(offset, data)
             parts = self._parts(offset, data)
         end = self._append_parts(offset, data, parts)
@@ -293,20 +293,20 @@ class Follower:
     def _queue_breaks(self, parts: Sequence[BlockPart]) -> Iterator[QueueBreak]:
         return queue_breaks(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
 
-    def _begun_again(self, parts: Sequence[BlockPart]) -> BegunAgain | QueueBreak | None:
-        """The first queue that begins again, before which nothing does.
+    def _queue_restart(self, parts: Sequence[BlockPart]) -> QueueRestart | QueueBreak | None:
+        """The first queue that restarts in these parts; None without one.
 
         Raises ForeignRecord, NotNow where the master has to be asked later; what the master raises.
         """
-        again = begun_again(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        restart = first_queue_restart(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
         went_back = next((each for each in self._queue_breaks(parts) if self._is_of_new_topic(each)), None)
-        if went_back is not None and (again is None or went_back.offset < again.offset):
+        if went_back is not None and (restart is None or went_back.offset < restart.offset):
             return went_back
-        if again is not None and again.is_doubted:
-            topic, queue_id = again.key
-            reason = f"the record says that the queue {queue_id} of {topic!r} begins with it, and the next one does not"
-            raise ForeignRecord(again.offset, reason)
-        return again
+        if restart is not None and restart.is_doubted:
+            topic, queue_id = restart.key
+            said = f"the record restarts the queue {queue_id} of {topic!r} at number 0"
+            raise ForeignRecord(restart.offset, f"{said}, but the next one does not follow it")
+        return restart
 
     def _is_of_new_topic(self, record: QueueBreak) -> bool:
         """Whether a record with a number that its queue has already is what the master's queue has of that number.
@@ -327,7 +327,7 @@ class Follower:
         # What is not dispatched is counted from where the log is confirmed, by now at least there (Java: behind()).
         end = present.log_end if self._confirmed is None else min(self._confirmed, present.log_end)
         if place is None and record.offset >= end - present.undispatched:
-            raise NotNow(f"the master's queues do not have its log up to {record.offset} yet")
+            raise NotNow(f"the master has not dispatched its log up to {record.offset} yet")
         return place == record.offset
 
     def _let_begin_again(self, key: QueueKey) -> None:
@@ -411,9 +411,9 @@ def _left_out(jump: QueueBreak) -> ForeignRecord:
     topic, queue_id = jump.key
     return ForeignRecord(
         jump.offset,
-        f"the record is number {jump.found} of the queue {queue_id} of {topic!r}, where {jump.expected} comes next:"
-        " those between are not in the master's log, whose queues may have been lost in a crash. This replica has all"
-        " before it; another one, in a directory of its own and with --from latest, has what comes later",
+        f"the record is number {jump.found} of the queue {queue_id} of {topic!r}, and {jump.expected} was expected: "
+        "the messages between are not in the master's log, whose queues may have been lost in a crash. This replica "
+        "has all earlier messages; for later ones start a new replica in another directory with --from latest",
     )
 
 

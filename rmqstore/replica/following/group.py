@@ -1,4 +1,4 @@
-"""All masters of a cluster, each with a replica in a directory of its own, below one directory."""
+"""Replicas of all masters of a cluster, each in its own directory below one directory."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -38,18 +38,19 @@ def chosen_masters(name_servers: str, cluster: str | None, access: Access) -> li
         raise Rejected(f"{name_servers} lists no master{f' of {cluster!r}' if cluster else ''}: {known}")
     for master in found:
         if not names.is_topic_name(master.broker_name):  # it becomes a directory's name
-            raise Rejected(f"the broker name {master.broker_name!r} can be no directory: replicate it with --master")
+            raise Rejected(
+                f"the broker name {master.broker_name!r} cannot be the name of a directory: replicate "
+                "this broker with --master"
+            )
         try:
             host_and_port(master.address)
         except Rejected as wrong:
-            raise Rejected(
-                f"{name_servers} lists {master.broker_name!r} with an address that is none: {wrong}"
-            ) from None
+            raise Rejected(f"{name_servers} lists {master.broker_name!r} with an invalid address: {wrong}") from None
     return found
 
 
 def named_broker(found: ListedMaster, name_servers: str, access: Access) -> Broker:
-    """The master of that name, wherever a name server says that it is: after a change, another process or host."""
+    """The master of that name at the address that the name server lists now: it may have moved to another host."""
 
     def find() -> str:
         for master in masters(name_servers, access):
@@ -59,7 +60,7 @@ def named_broker(found: ListedMaster, name_servers: str, access: Access) -> Brok
                 except Rejected as wrong:  # it may be set right
                     raise Unreachable(name_servers, f"the address of {found.broker_name!r}: {wrong}") from None
                 return master.address
-        raise Unreachable(name_servers, f"it lists no master {found.broker_name!r} at the moment")
+        raise Unreachable(name_servers, f"the name server lists no master {found.broker_name!r} at the moment")
 
     return Broker(found.address, access, find=find, name=found.broker_name)
 
@@ -211,7 +212,7 @@ class ReplicaGroup:
         member.thread = thread
 
     def _watch(self) -> None:
-        """Takes masters in that are new."""
+        """Adds replicas of new masters."""
         assert self._more is not None
         while True:
             self._news.wait(_NEWS_S)

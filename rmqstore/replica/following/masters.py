@@ -1,4 +1,4 @@
-"""A master as its replica asks it: by RocketMQ's remoting, or, of a store of ours, not at all."""
+"""The questions of a replica to its master: over RocketMQ's remoting; an rmqstore master cannot be asked."""
 
 import threading
 from collections.abc import Callable
@@ -80,7 +80,8 @@ class Broker:
             found = cluster.settings(self._client)
         if self._name not in (None, found.broker_name):
             reason = (
-                f"the broker there calls itself {found.broker_name!r}, and the name server lists it as {self._name!r}"
+                f"the broker at this address calls itself {found.broker_name!r}, but the name server lists it as "
+                f"{self._name!r}"
             )
             raise Unreachable(self.address, reason)
         return found

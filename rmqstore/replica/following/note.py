@@ -52,7 +52,7 @@ def read_origin(fs: FileSystem, root: str) -> Origin | None:
         case [str(cluster), str(broker_name), int(log_start), int() | None as cut_to, levels]:
             with suppress(ValueError):
                 return Origin(cluster, broker_name, log_start, cut_to, noted_levels([] if levels is None else levels))
-    raise Corrupt(path, 0, "it does not say whose replica this is")
+    raise Corrupt(path, 0, "it does not name the master of this replica")
 
 
 def write_origin(fs: FileSystem, root: str, origin: Origin) -> None:

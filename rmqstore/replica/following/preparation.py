@@ -73,9 +73,9 @@ class Preparation:
         has_log = _has_log(fs, join(root, LOG_ROOM))
         if has_log != (self._start == "backup"):
             raise Rejected(
-                f"{root} holds a store that is no replica: --from backup goes on with a copy of its master's"
+                f"{root} holds a store that is not a replica: for a copy of the master's store use --from backup"
                 if has_log
-                else f"{root} holds no commitlog to go on with: copy the master's store there, or leave --from out"
+                else f"{root} holds no commitlog to continue: copy the master's store there, or leave --from out"
             )
 
     def first_offset(self, *, is_new: bool = True) -> int:
@@ -92,7 +92,7 @@ class Preparation:
         size = self._broker.log_file_size
         if start % size or not start <= end <= I64_MAX - size:
             raise Rejected(
-                f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"
+                f"the master says that its log goes from {start} to {end}, which no log with files of {size} bytes can"
             )
         return end - end % size if is_new and self._start == "latest" else start
 
@@ -102,13 +102,13 @@ class Preparation:
         size = self._broker.log_file_size
         if sizes - {size} and self._present is None:
             raise Rejected(
-                f"{log} has files of {max(sizes)} bytes, and the master's are said to have {size}: if that is wrong, "
-                f"name the right size (--log-file-size {max(sizes)}); else it is no copy of this master's"
+                f"{log} has files of {max(sizes)} bytes, and --log-file-size says {size}: if the master's files are "
+                f"as large as these, give --log-file-size {max(sizes)}; else this store is not a copy of the master's"
             )
         if sizes - {size}:
             raise Rejected(
-                f"{log} has files of {max(sizes)} bytes, and the master's have {size} (mappedFileSizeCommitLog): it is "
-                "no copy of this master's"
+                f"{log} has files of {max(sizes)} bytes, and the master's have {size} (mappedFileSizeCommitLog): "
+                "this store is not a copy of the master's"
             )
 
 

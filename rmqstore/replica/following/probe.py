@@ -121,7 +121,7 @@ class MasterLog:
             except OSError as error:
                 raise ConnectionLost(f"{address}: {reason_of(error)}") from None
             except PeerError as error:
-                raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
+                raise ConnectionLost(f"{address} does not speak RocketMQ's replication protocol: {error}") from None
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         if first == offset:
@@ -143,7 +143,9 @@ class MasterLog:
             except OSError as error:
                 raise ConnectionLost(f"{self._broker.ha_address}: {reason_of(error)}") from None
             except PeerError as error:
-                raise ConnectionLost(f"{self._broker.ha_address} is no master of RocketMQ's: {error}") from None
+                raise ConnectionLost(
+                    f"{self._broker.ha_address} does not speak RocketMQ's replication protocol: {error}"
+                ) from None
             finally:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -160,7 +162,7 @@ class MasterLog:
             except OSError as error:
                 raise ConnectionLost(f"{address}: {reason_of(error)}") from None
             except PeerError as error:
-                raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
+                raise ConnectionLost(f"{address} does not speak RocketMQ's replication protocol: {error}") from None
             finally:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -175,7 +177,7 @@ class MasterLog:
         for one in self._blocks(connection, offset):
             if one.data:
                 if one.offset != offset + len(found):
-                    raise PeerError(f"offset {one.offset} came, and {offset + len(found)} was asked for")
+                    raise PeerError(f"the master sent offset {one.offset} instead of {offset + len(found)}")
                 found += one.data
             if len(found) >= size:
                 return

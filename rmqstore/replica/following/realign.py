@@ -55,7 +55,7 @@ def parting(own: OwnLog, own_end: int, master: Read, master_bounds: tuple[int, i
     if low >= high:
         raise Rejected(
             f"our log, from {own.start} to {own_end}, and the master's, which begins at {master_bounds[0]}, have no "
-            "part in common: move the replica away and begin another one"
+            "part in common: start a new replica in another directory"
         )
     if not _is_same(own.read, master, low, min(high, low + _WINDOW_SIZE)):
         differs = _first_difference(own.read, master, low, high)
@@ -95,7 +95,7 @@ def _at_record(own: OwnLog, own_end: int, differs: int, low: int, file_size: int
     begin = max(own.start, min(differs, own_end - 1) // file_size * file_size)
     for standing in read_batches(own.read, begin, own_end, file_size):
         if isinstance(standing, message.Torn):
-            raise Rejected(f"our own log is damaged at {standing.position}: {standing.reason}")
+            raise Rejected(f"our log is damaged at {standing.position}: {standing.reason}")
         if isinstance(standing, message.Blank):
             if differs < standing.position + standing.size:
                 cut = min(cut, standing.position)
@@ -107,8 +107,8 @@ def _at_record(own: OwnLog, own_end: int, differs: int, low: int, file_size: int
             cut = min(cut, int(parted[0]))
     if cut <= low:
         raise Rejected(
-            f"the two logs differ from the first record on that both hold, at {low}: this is another master's, or one "
-            "that was set up again; move the replica away and begin another one"
+            f"the two logs differ from the first offset that both have, {low}: this is another master, or it was set "
+            "up again; start a new replica in another directory"
         )
     return Parting(cut, own_end, count)
 
@@ -122,7 +122,7 @@ def cut_log(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
     """
     origin = read_origin(fs, root)
     if origin is None:
-        raise Rejected(f"{root} is no replica")
+        raise Rejected(f"{root} is not a replica")
     kept = tuple(each for each in origin.delay_levels if each[0] < offset)
     cutting = origin._replace(cut_to=offset, delay_levels=kept or origin.delay_levels[:1])
     write_origin(fs, root, cutting)

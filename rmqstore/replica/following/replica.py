@@ -204,9 +204,7 @@ class Replica:
                     if isinstance(error, MasterBeginsLater):
                         self._begins_at = error.offset
                     self._failed("waiting", error)
-                    if (
-                        self._follower.end > begin
-                    ):  # what ended so soon after it began has brought something all the same
+                    if self._follower.end > begin:  # a short connection, but it brought data: reset the back-off
                         self._backoff.again()
                     self._bell.wait(self._backoff.wait_s())
         except Exception as error:

@@ -33,7 +33,7 @@ class MasterBeginsLater(ConnectionLost):
     begin."""
 
     def __init__(self, offset: int) -> None:
-        super().__init__(f"the master's log begins at offset {offset} by now")
+        super().__init__(f"the master's log now begins at offset {offset}")
         self.offset = offset
 
 
@@ -46,9 +46,9 @@ class LogsDiverged(Rejected):
 
     def _line(self) -> str:
         return (
-            f"the two logs are not the same after offset {self.offset} ({self.reason}); ours ends at {self.own_end}: "
-            "`rmqstore replicate --realign` says where they part, and what it would cut (with --yes it does), or that "
-            "this is another master's"
+            f"the replica's log and the master's differ after offset {self.offset} ({self.reason}); ours ends at "
+            f"{self.own_end}: `rmqstore replicate --realign` shows where they differ and what it would cut (--yes "
+            "cuts it), or that this is another master"
         )
 
 

@@ -1,4 +1,4 @@
-"""How a replica is at a moment, for whoever shows or waits for it; and how far it lags in time."""
+"""The state of a replica at a moment, to be shown or waited for; and its lag in time."""
 
 from collections import deque
 from dataclasses import dataclass

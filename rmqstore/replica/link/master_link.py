@@ -88,12 +88,12 @@ class MasterLink:
                 if report < 0:  # RocketMQ: no request yet
                     continue
                 if report > max(log.end, FIRST_BYTE):  # an empty log may be asked for as a whole
-                    reason = f"the slave asks for offset {report}, and this log ends at {log.end}"
+                    reason = f"the slave asks for offset {report}, but this log ends at {log.end}"
                     return [self._drop(reason, BLOCK_HEADER.pack(log.end, 0))]
                 self.next = self._first(report, log)
                 self._sent_s = -math.inf  # a slave that has all of it hears so at once
             elif not 0 <= report <= self.next:
-                return [*answers, self._drop(f"the slave acknowledges {report}, and was sent only {self.next}")]
+                return [*answers, self._drop(f"the slave acknowledges {report}, but was sent only {self.next}")]
             if report > self.acknowledged:
                 self.acknowledged = report
                 answers = [Acknowledged(report)]
@@ -104,7 +104,7 @@ class MasterLink:
         if self.is_over or self.next is None:
             return None
         if self.next < log.start:
-            reason = f"the slave needs offset {self.next}, and this log begins at {log.start} by now"
+            reason = f"the slave needs offset {self.next}, but this log now begins at {log.start}"
             return self._drop(reason, BLOCK_HEADER.pack(log.start, 0))
         size = min(log.end - self.next, self._pace.block_size, log.file_size - self.next % log.file_size)
         size = min(size, self._left_in_second(now_s))

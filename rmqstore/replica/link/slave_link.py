@@ -143,7 +143,7 @@ class SlaveLink:
                 if self._is_over:
                     return
         except PeerError as error:
-            yield self._drop(f"this is no master of RocketMQ's: {error}")
+            yield self._drop(f"the other side does not speak RocketMQ's replication protocol: {error}")
 
     def durable(self, offset: int, now_s: float) -> list[Decision]:
         """The own log is on the disk up to `offset`: that is acknowledged, once."""
@@ -209,7 +209,7 @@ class SlaveLink:
             return
         own_end = self._own.offset + len(self._own.data)
         if not block.data:  # a heartbeat: the master has no more than this
-            yield self._diverged(block.offset, f"the master has nothing from there on, and our log ends at {own_end}")
+            yield self._diverged(block.offset, f"the master's log ends there, and ours ends at {own_end}")
             return
         self._next = block.offset + len(ours)
         if self._next == own_end:
@@ -219,7 +219,7 @@ class SlaveLink:
 
     def _why_silent(self) -> str:
         if self.phase is Phase.FOLLOWING and self.master_end is not None:
-            return f"nothing that is a block came from the master for {self._timing.silence_s:g} s"
+            return f"the master sent no valid block for {self._timing.silence_s:g} s"
         return (
             f"the master sent no block for {self._timing.silence_s:g} s: its log ends before offset {self._reported}, "
             f"or begins after it, or it is no master"

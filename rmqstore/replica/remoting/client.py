@@ -84,7 +84,7 @@ class CommandReader:
             if not 4 + header_size <= size <= self._frame_size_max:
                 raise BadFrame(f"a frame of {size} bytes with a header of {header_size}")
             if coded >> _HEADER_BITS != _JSON:
-                raise BadFrame(f"a header that is coded in way {coded >> _HEADER_BITS}, and not in JSON")
+                raise BadFrame(f"a header in encoding {coded >> _HEADER_BITS} instead of JSON")
             end = position + 4 + size
             if len(held) < end:
                 break
@@ -101,11 +101,11 @@ def _command(coded: bytes, body: bytes) -> Command:
     except Corrupt as error:
         raise BadFrame(f"a header that is {error.reason}") from None
     if not isinstance(header, dict):
-        raise BadFrame("a header that is no object")
+        raise BadFrame("a header that is not a JSON object")
     code, opaque, flag = (_number(header, name) for name in ("code", "opaque", "flag"))
     fields = header.get("extFields") or {}
     if not isinstance(fields, dict):
-        raise BadFrame("extFields that are no object")
+        raise BadFrame("extFields that are not a JSON object")
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
     return Command(code, opaque, texts, body, str(header.get("remark") or ""), bool(flag & _IS_ANSWER))
 
@@ -113,7 +113,7 @@ def _command(coded: bytes, body: bytes) -> Command:
 def _number(header: Mapping[str, Any], name: str) -> int:
     value = header.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadFrame(f"a header whose {name} is no number")
+        raise BadFrame(f"a header whose {name} is not a number")
     return value
 
 
@@ -152,7 +152,7 @@ class Refused(Rejected):
     def _line(self) -> str:
         advice = ""
         if self.code == _NO_PERMISSION or self.remark.startswith(_ACL_EXCEPTION):
-            advice = "; --access-key and --secret-key are those of an account that may"
+            advice = "; give the --access-key and --secret-key of an account that may do it"
         return f"{self.address} refused it with {_coded(self.code, self.remark)}{advice}"
 
 
@@ -178,7 +178,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The parts of host:port; an IPv6 host in brackets.  Raises Rejected."""
     place = parse_place(address.strip())
     if place is None or not place[1]:
-        raise Rejected(f"{address!r}: wanted is host:port, as 127.0.0.1:9876")
+        raise Rejected(f"{address!r}: expected host:port, such as 127.0.0.1:9876")
     return place
 
 
@@ -187,7 +187,7 @@ def connected_to(place: tuple[str, int], timeout_s: float) -> socket.socket:
     try:
         return socket.create_connection(place, timeout_s)
     except ValueError:  # Python encodes the name, and refuses labels that are empty or too long
-        raise OSError(f"{place[0]!r} is no name of a host") from None
+        raise OSError(f"{place[0]!r} is not a host name") from None
 
 
 class RemotingClient:
@@ -291,14 +291,14 @@ class RemotingClient:
             raise
         except OSError as error:
             words = getattr(error, "reason", None) or error.strerror or error
-            raise Unreachable(self.address, f"it does not take TLS: {words}; without --tls it may answer") from None
+            raise Unreachable(self.address, f"it does not support TLS: {words}; try without --tls") from None
 
     def _answer(self, connection: socket.socket, opaque: int, deadline_s: float) -> Command:
         while True:
             connection.settimeout(self._left(deadline_s))
             data = connection.recv(_READ_SIZE)
             if not data:
-                hint = "" if self._access.tls else ": one that takes TLS only does so, see --tls"
+                hint = "" if self._access.tls else ": it may require TLS, see --tls"
                 raise Unreachable(self.address, f"it closed the connection instead of answering{hint}")
             for command in self._reader.read(data):
                 if command.is_answer and command.opaque == opaque:

@@ -80,7 +80,7 @@ def settings(client: RemotingClient, *, is_stranger: bool = False) -> BrokerSett
     found = {name: value.strip() for name, value in _PROPERTY.findall(body)}
     file_size = _number(client.address, found, "mappedFileSizeCommitLog", 1024**3)
     if file_size > I32_MAX:  # an int in Java
-        raise Unreachable(client.address, f"mappedFileSizeCommitLog is {file_size}, and at most {I32_MAX}")
+        raise Unreachable(client.address, f"mappedFileSizeCommitLog is {file_size}, above the maximum of {I32_MAX}")
     try:
         parse_levels(found.get(LEVELS_SETTING, ""))
     except ValueError as wrong:
@@ -151,7 +151,7 @@ def queue_place(client: RemotingClient, topic: str, queue_id: int, number: int) 
     except (Corrupt, LookupError, TypeError):
         place = None
     if type(place) is not int or place < 0:
-        raise Unreachable(client.address, f"its answer to {_QUERY_CONSUME_QUEUE} is no part of a queue")
+        raise Unreachable(client.address, f"its answer to {_QUERY_CONSUME_QUEUE} is not a part of a queue")
     return place
 
 

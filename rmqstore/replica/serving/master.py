@@ -294,4 +294,4 @@ def _listening(place: tuple[str, int]) -> socket.socket:
     try:
         return socket.create_server(place, family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
     except OSError as error:
-        raise Rejected(f"{host}:{port} cannot be listened to: {error.strerror or error}") from None
+        raise Rejected(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

@@ -98,7 +98,7 @@ def test_avro(avsc: Callable[[Any], str]) -> None:
     assert field_of(decoder, nan)["body"]["price"] == "nan"
     framed = decoder_of("avro", avsc(ORDER), None, is_framed=True)
     assert field_of(framed, b"\0\0\0\0\7" + body)["body"]["id"] == 2**60
-    assert "no frame" in field_of(framed, body)["decodeError"]
+    assert "no schema registry header" in field_of(framed, body)["decodeError"]
 
 
 def test_avro_that_holds_itself_ends_in_time(avsc: Callable[[Any], str]) -> None:
@@ -175,10 +175,10 @@ def test_every_form_shows_what_is_decoded_and_goes_on(command: list[str], store:
     arguments = (command[0], store, *command[1:], "--decode", "json")
     rows = [json.loads(line) for line in run(*arguments, "-o", "json-lines").stdout.splitlines()]
     assert [row.get("body") for row in rows] == [{"n": 1}, None, {"n": 2}]
-    assert (rows[1]["bodyBase64"], rows[1]["decodeError"]) == ("/w==", "no UTF-8: byte 0xff at 0")
-    assert run(*arguments, "-o", "bodies").stdout == '{"n": 1}\n<no UTF-8: byte 0xff at 0>\n{"n": 2}\n'
+    assert (rows[1]["bodyBase64"], rows[1]["decodeError"]) == ("/w==", "not UTF-8: byte 0xff at 0")
+    assert run(*arguments, "-o", "bodies").stdout == '{"n": 1}\n<not UTF-8: byte 0xff at 0>\n{"n": 2}\n'
     assert run(*arguments, "--format", r"{body}\n").stdout.splitlines()[2] == '{"n": 2}'
-    assert "<no UTF-8" in run(*arguments).stdout
+    assert "<not UTF-8" in run(*arguments).stdout
     assert '"{""n"": 1}"' in run(*arguments, "-o", "csv").stdout
 
 
@@ -199,14 +199,14 @@ def test_what_is_decoded_does_not_steer_a_terminal(tmp_path: Path, run: Run, mon
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--schema", "SCHEMA"], "belong to --decode"),
-        (["--framed"], "belong to --decode"),
-        (["--decode", "json", "--schema", "SCHEMA"], "belong to --decode avro or protobuf"),
+        (["--schema", "SCHEMA"], "need --decode"),
+        (["--framed"], "need --decode"),
+        (["--decode", "json", "--schema", "SCHEMA"], "need --decode avro or protobuf"),
         (["--decode", "avro"], "needs --schema"),
         (["--decode", "avro", "--schema", "nowhere.avsc"], "does not exist"),
-        (["--decode", "avro", "--schema", "SCHEMA"], "no Avro schema"),
+        (["--decode", "avro", "--schema", "SCHEMA"], "not an Avro schema"),
         (["--decode", "protobuf", "--schema", "SCHEMA"], "needs --message"),
-        (["--decode", "protobuf", "--schema", "SCHEMA", "--message", "x"], "no set of descriptors"),
+        (["--decode", "protobuf", "--schema", "SCHEMA", "--message", "x"], "not a descriptor set"),
         (["--decode", "xml"], "is not one of"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_sound_machine_is_told_as_it_is(run: Run, store: Path) -> None:
     assert found["Spark", "Java"]["value"].split()[0].isdigit()
     assert found["Spark", "pyspark.zip"]["value"].startswith("0.70 s of CPU for each stream")
     assert found[root, "store"]["value"].startswith("broker default, RocketMQ 4.9.x, 1 message in 1 queue, ")
-    assert found[root, "lock"]["value"] == "nobody of this host holds it"
+    assert found[root, "lock"]["value"] == "no process of this host has it open"
     assert " at /" in found[root, "file system"]["value"]
     assert "free" in found[root, "room"]["value"]
 
@@ -164,7 +164,7 @@ def program(path: Path, script: str) -> Path:
         ("echo 'openjdk version \"11.0.2\" 2019' >&2", "broken", "needs 17"),
         ("echo 'openjdk version \"17.0.2\"' >&2", "good", "17 ("),
         ("echo 'openjdk version \"99-ea\"' >&2", "odd", "99 ("),
-        ("exit 3", "broken", "does not tell its version"),
+        ("exit 3", "broken", "does not print its version"),
     ],
 )
 @pytest.mark.usefixtures("sound")

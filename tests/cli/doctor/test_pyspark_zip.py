@@ -198,7 +198,7 @@ def test_workers_of_another_python_are_refused(
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     done = run("doctor", "--write-pyspark-zip", tmp_path / "made")
     assert done.exit_code != 0
-    assert "is another Python than this one" in done.stderr
+    assert "is a different Python than this one" in done.stderr
     assert not (tmp_path / "made").exists()
 
 

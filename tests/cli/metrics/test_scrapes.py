@@ -103,7 +103,7 @@ def test_it_answers_what_is_asked(place: tuple[str, int]) -> None:
 
 
 def test_a_taken_port_is_said_in_one_line(place: tuple[str, int]) -> None:
-    with pytest.raises(Rejected, match=r"--metrics: 127\.0\.0\.1:\d+ cannot be listened to: Address already in use"):
+    with pytest.raises(Rejected, match=r"--metrics: cannot listen on 127\.0\.0\.1:\d+: Address already in use"):
         Scrapes(place, CONTENT_TYPE, str)
 
 

@@ -117,7 +117,7 @@ def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / "one").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "one")
     assert 'rmqstore_up{store="%s"} 1.0' % (tmp_path / "one") in of.text()
-    assert [line.removeprefix(f"{tmp_path / 'one'} ")[:7] for line in said] == ["is away", "is back"]
+    assert [line.removeprefix(f"{tmp_path / 'one'} ")[:8] for line in said] == ["cannot b", "can be r"]
 
 
 def test_a_directory_of_stores_has_those_that_there_are(tmp_path: Path) -> None:

@@ -206,23 +206,26 @@ def test_a_message_without_a_queue_is_a_mistake_where_queues_are_kept(
 
 
 WRONG = {
-    "no json": ("{", "is no JSON object (Expecting property name"),
-    "array": ("[1]", "is no JSON object"),
-    "two": ('{"topic":"a","body":"x"}{}', "is no JSON object (Extra data"),
-    "utf-8": (b'{"topic":"a","body":"\xff"}', "is no UTF-8"),
-    "utf-16": ('{"topic":"a","body":"x"}'.encode("utf-16-le"), "is no JSON object"),
+    "no json": ("{", "is not a JSON object (Expecting property name"),
+    "array": ("[1]", "is not a JSON object"),
+    "two": ('{"topic":"a","body":"x"}{}', "is not a JSON object (Extra data"),
+    "utf-8": (b'{"topic":"a","body":"\xff"}', "is not UTF-8"),
+    "utf-16": ('{"topic":"a","body":"x"}'.encode("utf-16-le"), "is not a JSON object"),
     "no body": ('{"topic":"a"}', "has no body"),
     "no topic": ('{"body":"a"}', "has no topic; --topic names one for all"),
     "field": ('{"topic":"a","body":"x","tag":"y"}', "no field 'tag'; did you mean tags?"),
-    "object": ('{"topic":"a","body":{"x":1}}', "body: wanted is a text"),
-    "number": ('{"topic":"a","body":"x","flag":"1"}', "flag: wanted is a whole number of 32 bits"),
-    "true": ('{"topic":"a","body":"x","flag":true}', "flag: wanted is a whole number of 32 bits"),
-    "too large": ('{"topic":"a","body":"x","flag":4294967296}', "flag: wanted is a whole number of 32 bits"),
-    "constant": ('{"topic":"a","body":"x","flag":NaN}', "is no JSON object (NaN is no number of JSON)"),
-    "digits": ('{"topic":"a","body":"x","flag":%s}' % ("1" * 9999), "is no JSON object"),
+    "object": ('{"topic":"a","body":{"x":1}}', "body: expected a text"),
+    "number": ('{"topic":"a","body":"x","flag":"1"}', "flag: expected a whole number of 32 bits"),
+    "true": ('{"topic":"a","body":"x","flag":true}', "flag: expected a whole number of 32 bits"),
+    "too large": ('{"topic":"a","body":"x","flag":4294967296}', "flag: expected a whole number of 32 bits"),
+    "constant": ('{"topic":"a","body":"x","flag":NaN}', "is not a JSON object (NaN is not a JSON number)"),
+    "digits": ('{"topic":"a","body":"x","flag":%s}' % ("1" * 9999), "is not a JSON object"),
     "deep": ("[" * 200_000, "is nested too deeply"),
-    "twice": ('{"topic":"a","body":"x","body":"y"}', "is no JSON object (it has 'body' twice)"),
-    "twice within": ('{"topic":"a","body":"x","properties":{"a":"1","a":"2"}}', "is no JSON object (it has 'a' twice)"),
+    "twice": ('{"topic":"a","body":"x","body":"y"}', "is not a JSON object (it has 'body' twice)"),
+    "twice within": (
+        '{"topic":"a","body":"x","properties":{"a":"1","a":"2"}}',
+        "is not a JSON object (it has 'a' twice)",
+    ),
     "system": ('{"topic":"SCHEDULE_TOPIC_XXXX","body":"x"}', "the topic SCHEDULE_TOPIC_XXXX is RocketMQ's own"),
     "tags twice": (
         '{"topic":"a","body":"x","tags":"q","properties":{"TAGS":"z"}}', "has both tags and the property TAGS",
@@ -231,12 +234,12 @@ WRONG = {
         '{"topic":"a","body":"x","delayLevel":2,"properties":{"DELAY":"3"}}',
         "has both delayLevel and the property DELAY",
     ),
-    "half": ('{"topic":"a","body":"\\ud800"}', "body: wanted is a text"),
-    "time": ('{"topic":"a","body":"x","bornTimestamp":"noon"}', "bornTimestamp: wanted is a time as"),
-    "properties": ('{"topic":"a","body":"x","properties":{"a":1}}', "properties: wanted is an object of texts"),
-    "base64": ('{"topic":"a","bodyBase64":"?"}', "bodyBase64 is no base64"),
+    "half": ('{"topic":"a","body":"\\ud800"}', "body: expected a text"),
+    "time": ('{"topic":"a","body":"x","bornTimestamp":"noon"}', "bornTimestamp: expected a time such as"),
+    "properties": ('{"topic":"a","body":"x","properties":{"a":1}}', "properties: expected an object of texts"),
+    "base64": ('{"topic":"a","bodyBase64":"?"}', "bodyBase64 is not base64"),
     "both": ('{"topic":"a","body":"x","bodyBase64":"eA=="}', "has both body and bodyBase64"),
-    "damaged": ('{"topic":"a","body":"x","corruptReason":"CRC"}', "it was damaged when it was read"),
+    "damaged": ('{"topic":"a","body":"x","corruptReason":"CRC"}', "was damaged when it was read"),
     "topic": ('{"topic":"a b","body":"x"}', "topic 'a b' may not be stored"),
     "separator": ('{"topic":"a","body":"x","tags":"\\u0001"}', "tags hold a separator"),
     "body": ('{"topic":"a","body":"%s"}' % ("x" * (4 * 1024 * 1024 + 1)), "body of more than 4194304 bytes"),
@@ -258,7 +261,7 @@ def test_a_wrong_line_ends_it_and_from_line_goes_on(which: str, run: Run, tmp_pa
     assert len(failed.stderr.splitlines()) == 1
     assert f"{file}, line 4: {words}" in failed.stderr
     assert failed.stderr.endswith(
-        "; 2 messages put, and on the disk, nothing from that line on; mend it, and go on with --from-line 4\n"
+        "; 2 messages put, and on the disk, none from that line on; correct it, and continue with --from-line 4\n"
     )
     assert bodies(run, store) == ["1", "2"]
     write(file, line("1"), "", line("2"), line("3"), line("4"), line("5"))
@@ -277,9 +280,9 @@ def test_the_first_line_may_be_the_wrong_one_and_nothing_is_made(run: Run, tmp_p
 def test_a_wrong_line_in_the_second_file_is_told_by_its_name(run: Run, tmp_path: Path) -> None:
     first, second = write(tmp_path / "a", line("1"), line("2")), write(tmp_path / "b", line("3"), "x")
     failed = run("put", tmp_path / "store", "--create", "--from-line", 2, first, second)
-    assert f"{second}, line 2: is no JSON" in failed.stderr
+    assert f"{second}, line 2: is not a JSON" in failed.stderr
     assert "; 2 messages put" in failed.stderr
-    assert failed.stderr.endswith(f"go on with --from-line 2 and {second} alone\n")
+    assert failed.stderr.endswith(f"continue with --from-line 2 and {second} alone\n")
     assert bodies(run, tmp_path / "store") == ["2", "3"]
 
 
@@ -287,7 +290,7 @@ def test_the_advice_after_a_wrong_line_names_the_files_that_are_left(run: Run, t
     files = [write(tmp_path / f"{name} {name}", line(f"{name}1"), line(f"{name}2")) for name in "abc"]
     write(files[1], line("b1"), "x")
     said = run("put", tmp_path / "store", "--create", *files)
-    told = said.stderr.strip().partition("go on with ")[2].replace(" and, of the files,", "")
+    told = said.stderr.strip().partition("continue with ")[2].replace(" and, of the files,", "")
     assert json.loads(run("put", tmp_path / "other", "--create", "--json", *files).stdout)["rest"] == [
         *map(str, files[1:])
     ]
@@ -336,12 +339,12 @@ def test_a_byte_order_mark_is_no_matter(run: Run, tmp_path: Path) -> None:
     ("arguments", "status", "words"),
     [
         ([], 1, "does not exist here"),
-        (["--lines", "--format", "json-lines"], 2, "--lines and --format: give one of them"),
+        (["--lines", "--format", "json-lines"], 2, "--lines and --format: give only one of them"),
         (["--lines", "--topic", "a", "--keep-queues"], 2, "--lines and --keep-queues: lines have no queues"),
         (["--format", "lines", "--topic", "a", "--keep-queues"], 2, "--lines and --keep-queues: lines have no queues"),
         (["--lines"], 2, "lines have no topic; name it with --topic"),
         (["--topic", ""], 2, "is empty"),
-        (["--queue", "1", "--keep-queues"], 2, "give one of them"),
+        (["--queue", "1", "--keep-queues"], 2, "give only one of them"),
         (["--from-line", "0"], 2, "--from-line"),
         (["nowhere.jsonl"], 2, "does not exist"),
         (["."], 2, "is a directory"),
@@ -415,8 +418,8 @@ def test_a_pipe_is_put_as_it_comes_and_a_signal_says_how_much(
     said = piped.stderr.read().decode()
     assert piped.wait() == 1
     assert said == (
-        "Error: standard input, line 3: interrupted; 2 messages put, and on the disk, nothing from that line on; "
-        "go on with --from-line 3\n"
+        "Error: standard input, line 3: interrupted; 2 messages put, and on the disk, none from that line on; "
+        "continue with --from-line 3\n"
     )
     assert sorted(found) == [b"one", b"two"]
 
@@ -580,5 +583,5 @@ def test_a_wrong_line_is_told_where_nothing_can_be_printed(tmp_path: Path) -> No
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert "line 2: is no JSON" in done.stderr
-    assert "; 1 message put, and on the disk, nothing from that line on; mend it, and go on with" in done.stderr
+    assert "line 2: is not a JSON" in done.stderr
+    assert "; 1 message put, and on the disk, none from that line on; correct it, and continue with" in done.stderr

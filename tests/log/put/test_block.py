@@ -16,7 +16,7 @@ from rmqstore.formats import message, sys_flag
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
 from rmqstore.records.read_batches import read_batches
-from rmqstore.replica.following.follower import begun_again
+from rmqstore.replica.following.follower import first_queue_restart
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
 from tests.store.interrupting import Interrupt, sweep
@@ -303,11 +303,11 @@ def test_a_queue_that_begins_again_is_found_whatever_its_kind(master: KindsStore
     """Also where its first beginning is in the same block; transactions that are in no queue say 0 as well."""
     log = master.log.read(0, master.log.marks.appended)
     batches = [part.records for part in block_parts(0, log, FILE_SIZE, KINDS) if part.records is not None]
-    assert begun_again(batches, KINDS.is_batch_topic, {}) is None
-    assert begun_again(batches, KINDS.is_batch_topic, {key: 0}) is None
-    found = begun_again(batches, KINDS.is_batch_topic, {key: 3})
+    assert first_queue_restart(batches, KINDS.is_batch_topic, {}) is None
+    assert first_queue_restart(batches, KINDS.is_batch_topic, {key: 0}) is None
+    found = first_queue_restart(batches, KINDS.is_batch_topic, {key: 3})
     assert found is not None
     assert (found.key, found.is_doubted) == (key, False)
-    again = begun_again([*batches, *batches], KINDS.is_batch_topic, {})
+    again = first_queue_restart([*batches, *batches], KINDS.is_batch_topic, {})
     assert again is not None
     assert again.offset == 0

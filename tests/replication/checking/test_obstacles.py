@@ -71,7 +71,7 @@ def test_a_port_that_takes_connections_and_says_nothing_is_no_master(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = "{}:{}".format(*listening.getsockname())
         (seen,) = found(tmp_path / "r", address, present=None)
-    assert seen.startswith(f"the replication port: {address} takes connections and says nothing")
+    assert seen.startswith(f"the replication port: {address} accepts connections but sends nothing")
 
 
 def test_nothing_stands_in_the_way_of_an_empty_store_of_ours(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_master_that_wants_tls_is_told(tmp_path: Path) -> None:
     with rmqstore.open_store(tmp_path / "m", config) as store:
         assert store.ha_address is not None
         (seen,) = found(tmp_path / "replicas" / "r", store.ha_address, present=None)
-    assert "closed the connection before it sent anything: a store of ours may want TLS (--ha-cert)" in seen
+    assert "closed the connection before it sent anything: an rmqstore master may require TLS (--ha-cert)" in seen
 
 
 def test_nothing_stands_in_the_way_of_going_on(tmp_path: Path, ha_address: str) -> None:
@@ -107,7 +107,7 @@ def test_a_disk_without_room_for_what_is_still_missing(tmp_path: Path, ha_addres
     free = shutil.disk_usage(tmp_path).free
     huge = Runtime(0, free + (1 << 40), "")
     (seen,) = found(tmp_path / "r", ha_address, huge)
-    assert seen.startswith(f"{tmp_path} has room for ")
+    assert seen.startswith(f"{tmp_path} has ")
     assert found(tmp_path / "r", ha_address, huge, start="latest") == []  # one file
     late = Runtime(1 << 50, (1 << 50) + 100, "")
     assert found(tmp_path / "r", ha_address, late) == []  # what was deleted there needs no room here
@@ -117,7 +117,7 @@ def test_replicas_that_have_room_one_by_one_and_not_together() -> None:
     def one(needed: int, room: int = 100) -> Prospect:
         return Prospect([], needed, "/data", room)
 
-    assert together([one(60), one(60)]) == "/data has room for 100 bytes, and the replicas together need 120 more"
+    assert together([one(60), one(60)]) == "/data has 100 free bytes, and the replicas together need 120 more"
     assert together([one(60), one(40)]) == together([]) == ""
     assert together([one(60), one(101)]) == ""  # said of that one already
 
@@ -126,10 +126,10 @@ def test_a_store_that_is_no_replica(tmp_path: Path, ha_address: str) -> None:
     with rmqstore.open_store(tmp_path / "s", StoreConfig(log_file_size=FILE_SIZE, preallocate=False)) as store:
         store.put(Message("orders", b"x"))
     (seen,) = found(tmp_path / "s", ha_address)
-    assert "holds a store that is no replica: --from backup goes on with a copy" in seen
+    assert "holds a store that is not a replica: for a copy" in seen
     assert found(tmp_path / "s", ha_address, start="backup") == []
     (seen,) = found(tmp_path / "nothing", ha_address, start="backup")
-    assert "holds no commitlog to go on with" in seen
+    assert "holds no commitlog to continue" in seen
 
 
 def test_another_brokers_replica(tmp_path: Path, ha_address: str) -> None:
@@ -161,20 +161,20 @@ def test_a_note_that_is_damaged(tmp_path: Path, ha_address: str) -> None:
     replica(tmp_path / "r")
     (tmp_path / "r" / "config" / "replica.json").write_text("{}")
     (seen,) = found(tmp_path / "r", ha_address)
-    assert "does not say whose replica this is" in seen
+    assert "does not name the master of this replica" in seen
 
 
 def test_a_master_that_deleted_what_comes_next(tmp_path: Path, ha_address: str) -> None:
     replica(tmp_path / "r", ends_at=2)
     (seen,) = found(tmp_path / "r", ha_address, Runtime(3 * FILE_SIZE, 5 * FILE_SIZE, ""))
-    assert f"the master deleted what comes next: its log begins at {3 * FILE_SIZE}" in seen
+    assert f"the master deleted the bytes that the replica needs next: its log begins at {3 * FILE_SIZE}" in seen
     assert found(tmp_path / "r", ha_address, Runtime(2 * FILE_SIZE, 5 * FILE_SIZE, "")) == []
 
 
 def test_a_master_that_has_less_than_the_replica(tmp_path: Path, ha_address: str) -> None:
     replica(tmp_path / "r", ends_at=3)
     (seen,) = found(tmp_path / "r", ha_address, Runtime(0, FILE_SIZE, ""))
-    assert "the master lost its end, or is another one" in seen
+    assert "the master lost the end of its log, or is another master" in seen
 
 
 def test_a_file_that_was_only_made_in_advance_is_no_part_of_the_log(tmp_path: Path, ha_address: str) -> None:

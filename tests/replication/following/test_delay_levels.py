@@ -268,5 +268,5 @@ def test_a_note_that_cannot_be_read(note: bytes, tmp_path: Path) -> None:
 
 
 def test_words_that_are_no_levels() -> None:
-    with pytest.raises(Rejected, match="delay_levels: '1x' is no number with s, m, h or d"):
+    with pytest.raises(Rejected, match="delay_levels: '1x' is not a number with s, m, h or d"):
         BareMaster("127.0.0.1:1", FILE_SIZE, delay_levels="1s 1x")

@@ -51,7 +51,7 @@ def test_what_has_nothing_to_give_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         Donor(tmp_path / "nothing", SERVING)
     rmqstore.open_store(tmp_path / "empty").close()
-    with pytest.raises(Rejected, match="no messages to give away"):
+    with pytest.raises(Rejected, match="no messages to serve"):
         Donor(tmp_path / "empty", SERVING)
 
 
@@ -98,7 +98,7 @@ def test_a_slave_is_told_where_to_fetch_and_where_to_go_then(backup: Path, tmp_p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--then", "h:1"], "--then belongs to --slave"),
+        (["--then", "h:1"], "--then needs --slave"),
         (["--slave", "h:1", "--ha", "0.0.0.0:1", "--open-to-network"], "give --ha with"),
         (["--slave", "nonsense"], "host:port"),
     ],

@@ -112,7 +112,7 @@ def test_nothing_can_be_put_to_it(tmp_path: Path) -> None:
     with opened(tmp_path / "m") as master, replica_of(master, tmp_path / "r") as replica:
         answer = Probe(replica).engine.put(Message("orders", b"x"))
         assert answer.status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert "put it there" in answer.reason
+        assert "put the message there" in answer.reason
 
 
 def test_old_files_go_at_any_hour_and_when_it_has_caught_up(tmp_path: Path) -> None:
@@ -195,9 +195,7 @@ def test_a_replica_with_files_of_another_size_is_refused(tmp_path: Path) -> None
         put(master, 10)
         with replica_of(master, tmp_path / "r") as replica:
             catch_up(replica, master)
-        with pytest.raises(
-            Rejected, match=f"files of {FILE_SIZE} bytes, and the master's are said to have {2 * FILE_SIZE}"
-        ):
+        with pytest.raises(Rejected, match=f"files of {FILE_SIZE} bytes, and --log-file-size says {2 * FILE_SIZE}"):
             replica_of(master, tmp_path / "r", file_size=2 * FILE_SIZE)
 
 
@@ -295,5 +293,5 @@ def test_one_that_fails_for_good_says_so(tmp_path: Path) -> None:
                 with pytest.raises(LogsDiverged):
                     replica.run()
                 assert replica.state.phase == "failed"
-                assert "the two logs are not the same" in replica.state.last_error
+                assert "log and the master's differ" in replica.state.last_error
                 assert replica.state.traffic.failures == 1

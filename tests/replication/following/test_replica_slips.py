@@ -174,7 +174,7 @@ def test_a_master_that_deleted_what_comes_next_is_told_at_once(
             replica.run(has(end))
             return
         with pytest.raises(
-            HistoryGone, match=f"begins at offset {deleted * FILE_SIZE} by now, and ours ends at {held}"
+            HistoryGone, match=f"now begins at offset {deleted * FILE_SIZE}, and this replica's log ends at {held}"
         ):
             replica.run()
     assert log_of(tmp_path / "r") == before
@@ -204,7 +204,7 @@ def test_a_master_that_was_set_up_again_with_less_is_told(tmp_path: Path) -> Non
         with Replica(tmp_path / "r", master_of(store)) as replica:
             replica.run(has(end))
     with opened(tmp_path / "new") as store:
-        told = f"not the same after offset {put(store, 30)} .the master's log ends there"
+        told = f"differ after offset {put(store, 30)} .the master's log ends there"
         with Replica(tmp_path / "r", master_of(store)) as replica, pytest.raises(LogsDiverged, match=told):
             replica.run()
 
@@ -242,7 +242,7 @@ def test_a_replica_that_was_made_while_its_master_was_away_begins_where_that_beg
         replica.run(lambda state: state.phase == "waiting")
         with (
             opened(tmp_path / "m", address) as store,
-            pytest.raises(HistoryGone, match=f"at offset {FILE_SIZE} by now"),
+            pytest.raises(HistoryGone, match=f"now begins at offset {FILE_SIZE}"),
         ):
             replica.run()
     with opened(tmp_path / "m", address) as store, Replica(tmp_path / "r", master_of(store)) as replica:

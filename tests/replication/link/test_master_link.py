@@ -70,13 +70,13 @@ def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection(report: int
 def test_a_slave_that_has_more_than_this_log_is_told_so() -> None:
     link = MasterLink(0.0)
     (answer,) = link.received(REPORT.pack(2501), LOG, 0.1)
-    assert answer == Drop("the slave asks for offset 2501, and this log ends at 2500", BLOCK_HEADER.pack(2500, 0))
+    assert answer == Drop("the slave asks for offset 2501, but this log ends at 2500", BLOCK_HEADER.pack(2500, 0))
 
 
 def test_what_retention_has_taken_cannot_be_sent() -> None:
     link = asked(1)
     answer = link.more(LOG._replace(start=1000), 0.2)
-    assert answer == Drop("the slave needs offset 1, and this log begins at 1000 by now", BLOCK_HEADER.pack(1000, 0))
+    assert answer == Drop("the slave needs offset 1, but this log now begins at 1000", BLOCK_HEADER.pack(1000, 0))
 
 
 def test_an_idle_link_has_heartbeats_that_say_what_comes_next() -> None:

@@ -153,7 +153,7 @@ def test_a_master_whose_log_ends_before_ours_is_told_by_its_heartbeat() -> None:
     link, _ = begun(OwnEnd(600, LOG[600:700]))
     assert received(link, block(600, LOG[600:650])) == []
     (found,) = received(link, block(650, b""))
-    assert found == Diverged(650, "the master has nothing from there on, and our log ends at 700")
+    assert found == Diverged(650, "the master's log ends there, and ours ends at 700")
 
 
 @pytest.mark.parametrize("own", [EMPTY, OwnEnd(500, LOG[500:600]), OwnEnd(0, LOG[:100])])
@@ -219,7 +219,7 @@ def test_a_master_that_falls_silent_is_left() -> None:
     link, _ = begun(OwnEnd(100))
     received(link, block(100, b"abc"), 1.0)
     assert [type(one) for one in link.tick(20.9)] == [Send]
-    assert link.tick(21.0) == [Drop("nothing that is a block came from the master for 20 s")]
+    assert link.tick(21.0) == [Drop("the master sent no valid block for 20 s")]
     assert link.tick(60.0) == []
 
 

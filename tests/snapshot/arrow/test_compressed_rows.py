@@ -97,10 +97,10 @@ def test_beside_a_batch_that_is_taken_apart_other_bodies_stay_as_they_are_stored
 
 def test_verify_names_a_batch_that_cannot_be_taken_apart(tmp_path: Path) -> None:
     root = batch_store(tmp_path, b"no messages at all")
-    with pytest.raises(Corrupt, match="cannot be taken apart"):
+    with pytest.raises(Corrupt, match="cannot be split"):
         scanned(root)
     reasons = [found.reason for found in verify(rmqstore.open_snapshot(root).stores[0])]
-    assert [reason for reason in reasons if "cannot be taken apart" in reason]
+    assert [reason for reason in reasons if "cannot be split" in reason]
 
 
 @MODES

@@ -157,6 +157,6 @@ def test_a_body_is_read_that_a_client_packed_a_thousandfold(codec: str, tmp_path
     said = [[each.reason for each in verify(extent, body_bytes_max=limit)] for limit in (len(body), len(body) - 1)]
     (more,) = set(said[1]) - set(said[0])
     assert not set(said[0]) - set(said[1])
-    assert f"unpacks to more than {len(body) - 1}, the most that is asked for" in more
+    assert f"unpacks to more than {len(body) - 1} bytes, the limit" in more
     (message,) = snapshot.query("T", snapshot.scan(["T"], columns=["offsetMsgId"]).read_all()[0][0].as_py())
     assert message.body == body

@@ -180,10 +180,10 @@ def test_many_bodies_are_what_each_is_alone(objects: list[dict[str, Any]], data:
 
 def test_the_reason_names_the_field_and_its_value() -> None:
     found = decoded(binary('{"o": {"x": "q"}}', '{"i": 1}', "[", '{"a": [1, "x"]}', "5"), FIELDS)
-    assert found.reasons.to_pylist()[:2] == ['the body\'s field o.x is "q", no int32', None]
-    assert found.reasons.to_pylist()[2].startswith("the body is no JSON: ")
+    assert found.reasons.to_pylist()[:2] == ['the body\'s field o.x is "q", not int32', None]
+    assert found.reasons.to_pylist()[2].startswith("the body is not JSON: ")
     assert found.reasons.to_pylist()[3:] == [
-        "the body's field a[1] is \"x\", no int32", "the body is JSON, and no object",
+        "the body's field a[1] is \"x\", not int32", "the body is JSON, but not an object",
     ]  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def test_what_is_not_as_declared_is_refused_left_out_or_null() -> None:
     bodies = ('{"i": 1, "s": "a"}', '{"i": "x", "s": "b"}', '{"s": "c"}')
     columns = (("queueOffset", LongType()), ("i", IntegerType()), ("s", StringType()), ("corruptReason", StringType()))
     strict = shape(*columns)
-    with pytest.raises(Rejected, match=r"message of T at 1 of the commitlog: the body's field i is \"x\", no int32; "):
+    with pytest.raises(Rejected, match=r"message of T at 1 of the commitlog: the body's field i is \"x\", not int32; "):
         strict.fit(batch(strict, *bodies))
     left_out = shape(*columns, on_corrupt_record="skip")
     assert left_out.fit(batch(left_out, *bodies))["s"].to_pylist() == ["a", "c"]
@@ -230,7 +230,7 @@ def test_what_is_not_as_declared_is_refused_left_out_or_null() -> None:
     fitted = told.fit(batch(told, *bodies))
     assert fitted["i"].to_pylist() == [1, None, None]
     assert fitted["s"].to_pylist() == ["a", "b", "c"]
-    assert fitted["corruptReason"].to_pylist() == [None, 'the body\'s field i is "x", no int32', None]
+    assert fitted["corruptReason"].to_pylist() == [None, 'the body\'s field i is "x", not int32', None]
 
 
 @pytest.mark.parametrize(
@@ -273,10 +273,10 @@ def test_fields_of_bodies_are_columns_in_spark(spark: SparkSession, tmp_path_fac
     assert found == [{**{name: each[name] for name in ("id", "price", "user")}, "topic": "orders"} for each in objects]
     assert frame.where("price > 100").count() == sum(each["price"] > 100 for each in objects)
     for options, said in (
-        ({}, "no int64; declare it otherwise"),
+        ({}, "not int64; declare another type"),
         ({"decompress": "false"}, "does not go with decompress"),
     ):
         with pytest.raises(Exception, match=said):
             read.options(subscribe="odd", **options).schema("id long").load(str(root)).collect()
-    with pytest.raises(Exception, match="bodyFormat=json needs the fields of bodies"):
+    with pytest.raises(Exception, match="bodyFormat=json needs a schema with the fields"):
         spark.read.format("rmqstore").options(bodyFormat="json", subscribe="odd").load(str(root))

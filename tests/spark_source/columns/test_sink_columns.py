@@ -52,7 +52,7 @@ def test_right_columns(columns, topic):
         ("body binary", "no topic: give the option topic, or a column of that name"),
         ("topic string", "no column body"),
         ("topic string, body binary, tag string", "no message has a column tag: did you mean tags"),
-        ("topic string, body binary, queueOffset bigint", "column queueOffset is made by the store: drop it"),
+        ("topic string, body binary, queueOffset bigint", "the store sets column queueOffset: drop it"),
         ("topic string, body binary, zebra int", "name it property.zebra, or put it into body"),
         ("topic string, body binary, property.n int", "column property.n is int: cast it to string"),
         ("topic string, body int", "column body is int: cast it to binary or string"),

@@ -42,7 +42,7 @@ def test_a_batch_with_a_name_of_its_own():
         ({"subscribe": "a"}, "unknown option 'subscribe': a write takes path, topic,"),
         ({"queues": "0"}, "queues='0': write a whole number from 1"),
         ({"path": "s3://bucket/x"}, "s3: is not a file system path"),
-        ({"writerId": "x"}, "writerId and batchId go together"),
+        ({"writerId": "x"}, "writerId and batchId: give both"),
         ({"batchId": "-1", "writerId": "x"}, "batchId='-1': write a whole number"),
         ({"storeHost": "no port"}, "no port"),
         ({"brokerConf": "/nowhere/broker.conf"}, "/nowhere/broker.conf"),

@@ -372,7 +372,7 @@ def test_a_start_that_names_no_broker_or_a_wrong_one_is_refused(
 
 def test_assigned_queues_name_their_broker_though_there_is_one(first: BrokerStore, directory: Path) -> None:
     """Another may come: what the queues of a topic meant would not be known then."""
-    with pytest.raises(Rejected, match="in a directory of stores name the broker"):
+    with pytest.raises(Rejected, match="name the broker in a directory of stores"):
         Brokers(directory, subscribe="-", assign='{"T": [0]}')
     stream = Brokers(directory, subscribe="-", assign='{"T": {"broker-a": [1]}}')
     assert stream.step() == 5
