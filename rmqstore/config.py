@@ -96,7 +96,7 @@ def listening_place(name: str, given: str) -> tuple[str, int]:
     """Host and port of host:port; an IPv6 host in brackets, port 0 for any that is free.  Raises Rejected."""
     place = parse_place(given)
     if place is None:
-        raise Rejected(f"{name}={given!r}: wanted is host:port, as 127.0.0.1:10912 or [::1]:10912")
+        raise Rejected(f"{name}={given!r}: expected host:port, as 127.0.0.1:10912 or [::1]:10912")
     return place
 
 

@@ -194,7 +194,7 @@ def test_every_definition_is_used_by_more_than_tests() -> None:
 TWINS: dict[str, set[str]] = {
     "BLOCK_ENTRIES": {"rmqstore.snapshot.plan.splitting", "rmqstore.snapshot.stream.lag"},
     "BLOCK_SLOTS": {
-        "rmqstore.directory.queue_ends", "rmqstore.directory.queue_files", "rmqstore.snapshot.survey.torn_end",
+        "rmqstore.directory.queue_ends", "rmqstore.directory.queue_files", "rmqstore.snapshot.survey.truncated_tail",
     },
     "BOUNDARIES": {"rmqstore.engine.log.get.by_time", "rmqstore.snapshot.lookup.by_time"},
     "CHUNK_SIZE": {

@@ -128,5 +128,5 @@ def test_a_key_with_a_passphrase_is_not_asked_for_on_a_terminal(backup: Path) ->
 def test_an_address_that_is_none_is_refused_before_a_directory_is_made(address: str, tmp_path: Path, run: Run) -> None:
     result = run("replicate", "--ha", address, "--to", tmp_path / "r")
     assert result.exit_code == 2
-    assert "wanted is host:port" in result.stderr
+    assert "expected host:port" in result.stderr
     assert list(tmp_path.iterdir()) == []

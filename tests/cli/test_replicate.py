@@ -286,7 +286,7 @@ def test_metrics_are_there_until_it_ends(master: rmqstore.Store, tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "status", "why"),
     [("{taken}", 1, ": Address already in use"), ("0.0.0.0:9095", 2, "add --open-to-network"),
-     ("host", 2, "wanted is host:port"), ("999.1.1.1:9 --open-to-network", 1, "cannot listen on")],
+     ("host", 2, "expected host:port"), ("999.1.1.1:9 --open-to-network", 1, "cannot listen on")],
 )  # fmt: skip
 def test_a_port_for_metrics_that_cannot_be_had_is_said_before_anything_begins(
     given: str, status: int, why: str, master: rmqstore.Store, tmp_path: Path, run: Run

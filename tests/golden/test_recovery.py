@@ -17,7 +17,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY
 from rmqstore.engine.log.opening import mark_closed, recovered
 from rmqstore.engine.log.recovery.apply import StoreParts
-from rmqstore.engine.log.recovery.first_read import keeper
+from rmqstore.engine.log.recovery.first_read import records_to_keep
 from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import Corrupt, UnsupportedLayout
 from rmqstore.files import real_file
@@ -263,7 +263,7 @@ def _assert_settled(store: Path, before: dict[str, bytes] | None) -> None:
 
 def _assert_kept(parts: StoreParts) -> None:
     """What a recovery after a crash keeps of records says what they say."""
-    keep = keeper(StoreConfig(), PLAIN_ONLY, DEFAULT_TABLES)
+    keep = records_to_keep(StoreConfig(), PLAIN_ONLY, DEFAULT_TABLES)
     assert keep is not None
     for batch in _records(parts):
         kept = keep(batch)

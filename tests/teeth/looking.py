@@ -114,7 +114,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a light queue that is written anew counts as lost",
-        "rmqstore/snapshot/scan/second_look.py",
+        "rmqstore/snapshot/scan/store_retry.py",
         '        if is_light_queue(key[0]) and store.is_live and store.queue_layout == "file":\n',
         "        if is_light_queue(key[0]) and not store.path:\n",
         "tests/snapshot/scan/test_queues_built_anew.py::test_a_light_queue_that_may_be_on_its_way_is_told[lenient]",

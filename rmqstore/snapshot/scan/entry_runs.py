@@ -23,7 +23,7 @@ from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
-from rmqstore.snapshot.scan.second_look import SecondLook
+from rmqstore.snapshot.scan.store_retry import StoreRetry
 from rmqstore.snapshot.split import Span, Split
 
 _BLOCK_ENTRIES = 64 * 1024
@@ -44,10 +44,10 @@ class EntryReader:
     each look at the store that the hole made necessary.
     """
 
-    def __init__(self, split: Split, view: LogView, look: SecondLook | None = None) -> None:
+    def __init__(self, split: Split, view: LogView, look: StoreRetry | None = None) -> None:
         self._split = split
         self._view = view
-        self._look = look or SecondLook(split)
+        self._look = look or StoreRetry(split)
         self._looks_known = self._look.count
         self._queues: dict[tuple[str, int, str], QueueFiles] = {}
         self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None

@@ -23,7 +23,7 @@ from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.scan.checked_rows import BatchSizes, Checked
 from rmqstore.snapshot.scan.damage_policy import DamagePolicy
 from rmqstore.snapshot.scan.entry_runs import EntryReader, EntryRun
-from rmqstore.snapshot.scan.second_look import SecondLook
+from rmqstore.snapshot.scan.store_retry import StoreRetry
 from rmqstore.snapshot.split import Span, Split
 
 # --- Records that queue entries point at, each held against its entry: is it whole, in its place, of its queue,
@@ -264,7 +264,7 @@ class EntrySource:
     """
 
     def __init__(
-        self, split: Split, request: ScanRequest, view: LogView, policy: DamagePolicy, look: SecondLook | None = None
+        self, split: Split, request: ScanRequest, view: LogView, policy: DamagePolicy, look: StoreRetry | None = None
     ) -> None:
         self._split, self._view, self._policy = split, view, policy
         self._by_entries_alone = request.needs_entries_only and not view.has_holes

@@ -35,7 +35,7 @@ from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.scan.checked_rows import BatchSizes, Checked
 from rmqstore.snapshot.scan.damage_policy import DamagePolicy
 from rmqstore.snapshot.scan.entry_source import EntrySource, batch_topics
-from rmqstore.snapshot.scan.second_look import SecondLook
+from rmqstore.snapshot.scan.store_retry import StoreRetry
 from rmqstore.snapshot.split import Span, Split
 
 # --- The rows of a walked part of the log, queue by queue, held against the ranges that they are of.
@@ -57,7 +57,7 @@ class WalkCount:
     """
 
     split: Split
-    look: SecondLook
+    look: StoreRetry
     matched: Counter[QueueKey] = field(default_factory=Counter)
     gone: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
     missing: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class WalkCount:
                 self.gone[key] = min(first, int(lost.min())), max(last, int(lost.max()) + 1)
 
     def require_all(self, spans: list[Span], is_damage_told: bool, room: str) -> None:
-        """Raises DataLost if messages of a queue were not met that the snapshot saw, StoreChanging as SecondLook.
+        """Raises DataLost if messages of a queue were not met that the snapshot saw, StoreChanging as StoreRetry.
 
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.  `room`: where the
         log stands.
@@ -178,7 +178,7 @@ class WalkedQueues:
 
     def answers(self, run: QueueRun, stretch: Stretch, wanted: Mask) -> Answers:
         """The answers for a run.  Where a wanted record lacks the entry that the snapshot saw, the store is looked at
-        again: its queue may be being rebuilt.  Raises StoreChanging as SecondLook.
+        again: its queue may be being rebuilt.  Raises StoreChanging as StoreRetry.
         """
         wanted = wanted & self._count.knew(run.key, run.queue_offsets)
         for attempt in itertools.count():
@@ -254,7 +254,7 @@ class LogSource:
         self._split, self._request, self._view, self._policy = split, request, view, policy
         self._range = split.log_range
         self._sizes = BatchSizes(request)
-        self._count = WalkCount(split, SecondLook(split))
+        self._count = WalkCount(split, StoreRetry(split))
         self._wanted = _wanted(split.spans)
 
     def rows(self) -> Iterator[Checked]:

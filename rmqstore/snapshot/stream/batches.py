@@ -241,7 +241,7 @@ def _refuse_lost(place: Place, queue: QueueExtent, lost: Sequence[LostRange]) ->
         raise error(_name(place), (first.low, first.high), held, first.path, f"{first.reason}; {ADVICE}")
 
 
-def refuse_begun_again(queues: Queues, begun: Offsets) -> None:
+def refuse_restarted(queues: Queues, begun: Offsets) -> None:
     """Raises OtherLog for the first of the queues that began again at 0, with where the stream stood in it."""
     for place, offset in sorted(begun.items()):
         held = (queues[place][1].min_offset, queues[place][1].max_offset) if place in queues else None

@@ -95,7 +95,7 @@ class Growth:
         self._queues: dict[QueueKey, QueueExtent] = {}
         self._end = start
         self._is_torn = False
-        self.begun_again: set[QueueKey] = set()  # queues that had messages: their topic was deleted and made again
+        self.restarts: set[QueueKey] = set()  # queues that had messages: their topic was deleted and made again
 
     def take(self, stretch: Stretch) -> bool:
         """Counts the sound records up to the first that is not; False, and none counted, if that is not enough to know
@@ -134,7 +134,7 @@ class Growth:
         uncounted = stretch.offsets[run.rows] >= self.store.log_end
         if (uncounted & ~fresh).any():
             if (run.queue_offsets[uncounted] == 0).any():
-                self.begun_again.add(run.key)
+                self.restarts.add(run.key)
             return None
         offsets = run.queue_offsets[fresh]
         end = queue.max_offset + len(offsets)
@@ -284,10 +284,10 @@ class StreamEnds:
             watch.forget()
 
     @property
-    def begun_again(self) -> dict[Place, int]:
+    def restarts(self) -> dict[Place, int]:
         """How often queues (broker, topic, queue id) that had messages were seen to begin again at 0 since the first
         look: their topic was deleted and made again."""
-        return {(watch.broker_name, *key): count for watch in self._watches for key, count in watch.begun_again.items()}
+        return {(watch.broker_name, *key): count for watch in self._watches for key, count in watch.restarts.items()}
 
     @property
     def unsettled(self) -> dict[str, int]:
@@ -331,7 +331,7 @@ class _Watch:
         self._written_ms, self._unwritten_since_s = -1, 0.0  # when the log was last written to, and since when it rests
         self._is_doubted = False  # whether a second survey has to tell if what is unsound in a store at rest is damage
         self.torn_at: int | None = None
-        self.begun_again = Counter[QueueKey]()
+        self.restarts = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
 
     def look(self, looks: LooksLeft) -> StoreExtent:
@@ -418,7 +418,7 @@ class _Watch:
             except _VANISHED:
                 return False
             if grown is None:
-                self.begun_again.update(growth.begun_again)
+                self.restarts.update(growth.restarts)
                 return False
             self._store, self._trace, self.torn_at = grown, _trace(grown), None
             self._read_from = grown.log_end

@@ -16,8 +16,8 @@ from rmqstore.snapshot.stream.batches import (
     Queues,
     Refusals,
     ranges_to_read,
-    refuse_begun_again,
     refuse_other_brokers,
+    refuse_restarted,
 )
 from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
 from rmqstore.snapshot.stream.lag import LostRange
@@ -204,7 +204,7 @@ class StreamPlanner:
         self._turn = 0
         self._taken_s: float | None = None
         self._searches = Searches()
-        self._begun_again: Offsets = {}
+        self._restarts: Offsets = {}
         self._same_logs = SameLogs()
         self._compared: tuple[SnapshotReader, Mapping[str, Any], Mapping[Place, str]] | None = None
 
@@ -314,7 +314,7 @@ class StreamPlanner:
         others, marks = self._other_logs(snapshot, start), note_in(start, MARKS)
         known = TurnedBack.noted(start).among(standing)
         if self.refuses.other_logs:
-            self._refuse_begun_again(snapshot, standing)
+            self._refuse_restarted(snapshot, standing)
             batch = self.next_batch(snapshot, before, is_limited=is_limited)
             return StreamStep(start, batch, known, known, others, marks)
         seen = known.seen(queues, {store.broker_name for store in snapshot.stores}, standing, looked_ms)
@@ -324,13 +324,13 @@ class StreamPlanner:
         marks = marks_after([place for place in before if place[:2] in topics], queues, before, marks)
         return StreamStep(start, batch, known, seen, others, marks)
 
-    def _refuse_begun_again(self, snapshot: SnapshotReader, before: Offsets) -> None:
+    def _refuse_restarted(self, snapshot: SnapshotReader, before: Offsets) -> None:
         """Raises DataLost where a queue that was read began again at 0: the stream would go on in the middle of the new
         messages."""
-        again = self.ends.begun_again
-        new = {place for place, count in again.items() if count > self._begun_again.get(place, 0)}
-        refuse_begun_again(self.queues(snapshot), {place: before[place] for place in new if before.get(place)})
-        self._begun_again = again
+        again = self.ends.restarts
+        new = {place for place, count in again.items() if count > self._restarts.get(place, 0)}
+        refuse_restarted(self.queues(snapshot), {place: before[place] for place in new if before.get(place)})
+        self._restarts = again
 
     def _other_logs(self, snapshot: SnapshotReader, start: Mapping[str, Any]) -> Mapping[Place, str]:
         """The queues that are not of the logs that were read up to `start`, with the reason.  Raises OtherLog for them,

@@ -55,7 +55,7 @@ class Census:
     """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
 
     `held` is the queue offset after the last record that its queue's entry points at, by queue; `first_found` the first
-    record without an entry, whether what it says can be true or not; `begun_again` where queues that have no entries
+    record without an entry, whether what it says can be true or not; `restarts` where queues that have no entries
     begin with 0 and 1 after older records of theirs.
     """
 
@@ -63,7 +63,7 @@ class Census:
     held: dict[QueueKey, int] = field(default_factory=dict)
     first_found: dict[QueueKey, FirstFound] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
-    begun_again: dict[QueueKey, int] = field(default_factory=dict)
+    restarts: dict[QueueKey, int] = field(default_factory=dict)
 
     def add(
         self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
@@ -152,7 +152,7 @@ class Census:
         """A single record that says 0 may be damaged; two in a row are a queue whose topic was made again."""
         begins = np.flatnonzero((low[:-1] == 0) & (low[1:] == 1))
         if len(begins) and (begins[-1] or not is_first):
-            self.begun_again[key] = int(places[begins[-1]])
+            self.restarts[key] = int(places[begins[-1]])
 
 
 def _is_batch_queue(queue: QueueFiles | None) -> bool:

@@ -40,7 +40,7 @@ from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.census import Census, FirstFound
 from rmqstore.snapshot.survey.extents import Damage
 from rmqstore.snapshot.survey.queue_entries import QueueEntries, in_order
-from rmqstore.snapshot.survey.torn_end import LastWords, end_entries, was_stored
+from rmqstore.snapshot.survey.truncated_tail import WriterTraces, end_entries, was_stored
 
 # --- Up to which offset the consume queues know the log: entries added up and held against it, no record is read.
 #
@@ -183,7 +183,7 @@ def search(view: LogView, start: int, entries: QueueEntries) -> Found:
     return _search_from(view, earlier, entries) if earlier < start else found
 
 
-def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWords) -> Found:
+def settle_end(view: LogView, entries: QueueEntries, found: Found, words: WriterTraces) -> Found:
     """The search's result with what stands at the end called a damage if it was stored; the log then goes on as far as
     queue entries lead.  Raises DataLost.
     """
@@ -214,7 +214,7 @@ def _ends_without_file(view: LogView, place: Damage | None) -> bool:
     return bool(view.files) and view.end >= view.files[-1].end
 
 
-def _has_lost_file(view: LogView, found: Found, words: LastWords, *, has_entries: bool) -> bool:
+def _has_lost_file(view: LogView, found: Found, words: WriterTraces, *, has_entries: bool) -> bool:
     """Whether messages were in a file after the log's end, which is not there, as a recovery judges.
 
     A file after that one says so, for files are made in their order; or queue entries lead there, or the checkpoint

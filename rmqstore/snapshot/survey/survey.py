@@ -32,8 +32,8 @@ from rmqstore.snapshot.survey.found_log import refuse_unread_layouts
 from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, settled
 from rmqstore.snapshot.survey.log_search import Found, search, settle_end
 from rmqstore.snapshot.survey.queue_entries import QueueEntries, SmallQueues, first_kept
-from rmqstore.snapshot.survey.torn_end import LastWords
-from rmqstore.snapshot.survey.unnoted_deletions import noted_with, queues_begun_again, topics_gone
+from rmqstore.snapshot.survey.truncated_tail import WriterTraces
+from rmqstore.snapshot.survey.unnoted_deletions import noted_with, restarted_queues, topics_gone
 
 # --- The bounds of every queue as RocketMQ answers them: its entries that count, joined with what only the log holds.
 
@@ -405,7 +405,7 @@ def _search_start(store: StoreExtent, entries: QueueEntries, view: LogView) -> i
 
 
 def _search(
-    store: StoreExtent, view: LogView, entries: QueueEntries, words: LastWords, start: int
+    store: StoreExtent, view: LogView, entries: QueueEntries, words: WriterTraces, start: int
 ) -> Found | None:  # fmt: skip
     """The messages of the log without an entry; None of a part of the store, where all has to be looked at."""
     if store.is_partial:
@@ -446,7 +446,7 @@ def _look_at(
     is not proven.  `noted` are the topics that were deleted, `begun` queues that begin again at a place of the log.
     """
     root, is_clean = store.path, not store.is_live
-    words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
+    words = WriterTraces(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
     own_bases = store.own_bases if store.ledger is None else _batch_topics(store, listed)
     with LogView(store.disk, store.log_files, mapped, store.log_end, own_bases=own_bases) as view:
         view.deleted_before = deleted = deleted_before(noted, listed, view)
@@ -464,7 +464,7 @@ def _look_at(
         if searched is None:
             return store
         found = searched.end
-        again = queues_begun_again(found.census, entries, view)
+        again = restarted_queues(found.census, entries, view)
         unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})

@@ -46,8 +46,8 @@ from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.log_search import Found, WalkEnd
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
-from rmqstore.snapshot.survey.torn_end import LastWords
-from rmqstore.snapshot.survey.unnoted_deletions import queues_begun_again
+from rmqstore.snapshot.survey.truncated_tail import WriterTraces
+from rmqstore.snapshot.survey.unnoted_deletions import restarted_queues
 
 # For each queue that is not looked at so many bytes of the log may be walked: small records cost 2.5 ns a byte, large
 # ones less, and a small queue 30 µs.
@@ -70,7 +70,7 @@ def queues_of_topics(disk: ReadableDisk, root: str, topics: Collection[str]) -> 
     return found if {queue.topic for queue in found} == set(topics) else None
 
 
-def search_topics(root: str, view: LogView, entries: QueueEntries, words: LastWords) -> Found | None:
+def search_topics(root: str, view: LogView, entries: QueueEntries, words: WriterTraces) -> Found | None:
     """The result of a `log_search` of the whole log as far as it concerns the topics whose queues are those of
     `entries`; None where all queues have to be asked.  Raises DataLost.
     """
@@ -140,7 +140,7 @@ def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int
         return None
     if any(low > entries.ends.get(key, 0) for key, (low, *_) in census.first_found.items()):
         return None  # of these something is missing
-    if queues_begun_again(census, entries, view).queues:
+    if restarted_queues(census, entries, view).queues:
         return None
     walk_from = min((gap.first_offset for gap in census.gaps.values()), default=log_end)
     return Found(walk_from, known_end, WalkEnd(log_end, newest_ms, None, None, (), census)), last
@@ -169,7 +169,7 @@ def _is_blank_from(view: LogView, offset: int) -> bool:
     return True
 
 
-def _is_end(view: LogView, found: Found, words: LastWords) -> bool:
+def _is_end(view: LogView, found: Found, words: WriterTraces) -> bool:
     """Whether the log ends where the walk did: a checkpoint of a closed store says nothing else."""
     end = found.end
     if end.log_end <= view.start:

@@ -54,7 +54,7 @@ class RemadeQueues(NamedTuple):
         return found
 
 
-def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> RemadeQueues:
+def restarted_queues(census: Census, entries: QueueEntries, view: LogView) -> RemadeQueues:
     """The queues that begin again, as census and entries have it.  Raises DataLost.
 
     A record that another queue's entry points at is damaged, and proves nothing.
@@ -62,7 +62,7 @@ def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> 
     begins = {key: _first_message(entries, key, first, view) for key, first in census.first_found.items()}
     older = {census.first_found[key].place: (key, begin) for key, begin in begins.items() if begin >= 0}
     proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))
-    return RemadeQueues(proven, dict(census.begun_again))
+    return RemadeQueues(proven, dict(census.restarts))
 
 
 def topics_gone(store: StoreExtent, census: Census, known_end: int, *, with_light: bool) -> dict[Deleted, DeletedTopic]:

@@ -158,7 +158,7 @@ def test_what_is_no_store_is_refused_at_the_start(path: str, tmp_path: Path, mon
     ("arguments", "words"),
     [
         (["--listen", "0.0.0.0:1"], "add --open-to-network"),
-        (["--listen", "x"], "wanted is host:port"),
+        (["--listen", "x"], "expected host:port"),
         (["--every", "0"], "--every"),
         (["--series", "0"], "--series"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.engine.log.recovery import first_read
-from rmqstore.engine.log.recovery.first_read import SeenRecords, keeper
+from rmqstore.engine.log.recovery.first_read import SeenRecords, records_to_keep
 from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.formats.delay_levels import DEFAULT_TABLES
 from rmqstore.records.batch import RecordBatch
@@ -61,7 +61,7 @@ def test_nothing_that_is_kept_is_read_again() -> None:
 
 def test_what_is_kept_has_no_gaps() -> None:
     some, asked = batches(), list[RecordBatch]()
-    kept = keeper(StoreConfig(), PLAIN_ONLY, DEFAULT_TABLES)
+    kept = records_to_keep(StoreConfig(), PLAIN_ONLY, DEFAULT_TABLES)
 
     def keep(batch: RecordBatch) -> RecordVectors | None:
         asked.append(batch)
@@ -78,7 +78,7 @@ def test_what_is_kept_has_no_gaps() -> None:
 
 @pytest.mark.parametrize("kinds", [QueueKinds(multi_dispatch=True), QueueKinds(extension=True)])
 def test_queues_that_ask_for_more_than_is_kept_read_the_log(kinds: QueueKinds) -> None:
-    assert keeper(StoreConfig(), kinds, DEFAULT_TABLES) is None
+    assert records_to_keep(StoreConfig(), kinds, DEFAULT_TABLES) is None
 
 
 def test_nothing_is_kept_for_who_only_looks_nor_after_a_clean_exit() -> None:

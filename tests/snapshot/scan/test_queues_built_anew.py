@@ -10,7 +10,7 @@ import pytest
 import rmqstore
 from rmqstore import DataLost, Message, StoreChanging, StoreConfig, open_store
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
-from rmqstore.snapshot.scan import second_look
+from rmqstore.snapshot.scan import store_retry
 from rmqstore.snapshot.scan.entry_runs import EntryReader
 from rmqstore.snapshot.split import Span
 from rmqstore.snapshot.survey.survey import survey
@@ -219,7 +219,7 @@ def test_a_hole_in_a_queue_that_stands_still_is_a_loss_after_a_few_looks(
         data[slot * 20 : slot * 20 + 20] = bytes(20)
     first.write_bytes(data)
     looks = []
-    monkeypatch.setattr(second_look, "survey", lambda *how: looks.append(how) or survey(*how))
+    monkeypatch.setattr(store_retry, "survey", lambda *how: looks.append(how) or survey(*how))
     split = snapshot.plan(snapshot.select(["T"]), ScanRequest(), SplitBudget())[0]
     reader = EntryReader(split, snapshot.stores[0].view("auto"))
     holes = [run.holes.tolist() for run in reader.runs(Span("T", 1, "SimpleCQ", 0, 200), block=20)]

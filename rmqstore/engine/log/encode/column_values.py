@@ -109,7 +109,7 @@ def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         wanted = _wanted_type(name, kind)
         if wanted is None:
-            mistakes.append(f"{name}: {column.type}, wanted is {_WORDS.get(name, 'integers')}")
+            mistakes.append(f"{name}: {column.type}, expected {_WORDS.get(name, 'integers')}")
             continue
         try:
             if name == "topic" and kind is not column.type and _is_compact(column):

@@ -68,7 +68,7 @@ class SeenRecords:
         return Seen(np.concatenate(self._places), tuple(self._records))
 
 
-def keeper(
+def records_to_keep(
     config: StoreConfig, kinds: QueueKinds, levels: LevelTables, indexes_tags: bool = False
 ) -> Callable[[RecordBatch], RecordVectors | None] | None:
     """A function that gives all that queues and index want to know of a batch, for `SeenRecords`.  Its answer None says
@@ -90,7 +90,7 @@ def keeper(
     return kept
 
 
-def told_places(store: StoreView, start: int) -> Ints | None:
+def record_places(store: StoreView, start: int) -> Ints | None:
     """The offsets of the log from `start` on that entries of plain queues name, ascending, right or wrong; None where
     that is not worth asking.  Raises OSError.
     """

@@ -23,7 +23,7 @@ from rmqstore.engine.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.engine.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.engine.log.recovery.claims import Claim, claims, is_known, set_aside, strays
 from rmqstore.engine.log.recovery.extensions import planned_extensions
-from rmqstore.engine.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
+from rmqstore.engine.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, record_places, records_to_keep
 from rmqstore.engine.log.recovery.first_record import NOT_ONE, bytes_without_record, is_torn_beginning
 from rmqstore.engine.log.recovery.index_choice import (
     IndexChoice,
@@ -302,7 +302,7 @@ class _Planner:
             lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
             lies += [found for found in scan.queues.contradictions if found.is_lie]
             if not lies:
-                before, self._store = self._store, with_topics_made_again(self._store, scan.queues.begun_again)
+                before, self._store = self._store, with_topics_made_again(self._store, scan.queues.restarts)
                 if not self._must_refuse:
                     self._begin_queues(scan)
                 if self._store is before:
@@ -325,7 +325,7 @@ class _Planner:
         heads: list[EntryHeads] = []
         keeps = self._keeps_records and not self._clean
         kept = (self._config, self._store.kinds, self._levels, self._indexes_tags)
-        seen = SeenRecords(keeper(*kept) if keeps else None)
+        seen = SeenRecords(records_to_keep(*kept) if keeps else None)
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
@@ -339,7 +339,7 @@ class _Planner:
                 places = batch.offsets[batch.index_items(self._indexes_tags)[0]]
                 missing.extend(places[places > covered][:1].tolist())
 
-        end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
+        end, count = scan_log(self._log, start[0], rules, take, record_places(self._store, start[0]))
         queues.finish()
         batches.finish()
         return _Scan(

@@ -59,7 +59,7 @@ class QueueScan:
         return not self.store.kinds.multi_dispatch and not any(queue.end for queue in self.store.queues.values())
 
     @property
-    def begun_again(self) -> dict[QueueKey, int]:
+    def restarts(self) -> dict[QueueKey, int]:
         """The queues whose first message, by their files and its record, stands behind older records of theirs, with
         its place in the log.
         """

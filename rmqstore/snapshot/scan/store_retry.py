@@ -1,7 +1,7 @@
-"""Another look at a store that lacks what a plan counts on: that is lost, or somebody rebuilds its queues.
+"""Another look at a store that lacks messages which a plan counts on: they are lost, or its queues are being rebuilt.
 
-The next opening of a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What
-is missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
+The next opening of a killed store removes or cuts queue files, and writes them again from the commitlog.  Meanwhile the
+messages are in the log: a survey finds there what has no entry.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from rmqstore.snapshot.survey.survey import LOSSES_MIN, LooksLeft, SurveyScope, 
 Answer = TypeVar("Answer")
 
 
-class SecondLook:
-    """The store of a split as it is now, as far as anybody had to ask.  Not for several threads at once.
+class StoreRetry:
+    """The store of a split at the last look, or as planned before the first one.  Not for several threads at once.
 
-    `count` tells how often it was looked at; `walk_from` is the offset of the log from which on messages may have no
-    entry: the plan's, or that of the last look.  So is `queue_disk`, which the queues are read from.
+    `count`: how many looks there were.  `walk_from`: the offset of the log from which on messages may have no entry.
+    `queue_disk`: the disk that queues are read from.
     """
 
     def __init__(self, split: Split) -> None:
@@ -38,9 +38,9 @@ class SecondLook:
     def is_lost(self, key: QueueKey, queue_offsets: Ints, attempt: int) -> bool:
         """Whether messages of a queue (int64[n], n > 0) that the plan counts on and a reader did not find are lost.
 
-        False: a look just now says that some are there: read on by it.  `attempt` counts from 0 how often that was
-        tried.  Raises StoreChanging where no looks are left, or the messages are of a light queue that may be
-        being written: no records of the log would bring them.
+        False: a survey just now finds some of them, and the reader goes on by it.  `attempt` counts these from 0.
+        Raises StoreChanging where no looks are left, and for messages of a light queue whose store is open: no record
+        of the log would tell of them.
         """
         lacking = (key, queue_offsets.tobytes())
         self._same_count = self._same_count + 1 if attempt and lacking == self._lacking else 1

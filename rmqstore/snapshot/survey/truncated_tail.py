@@ -18,7 +18,7 @@ from rmqstore.snapshot.survey.queue_entries import QueueEntries
 _BLOCK_SLOTS = 4096
 
 
-class LastWords(NamedTuple):
+class WriterTraces(NamedTuple):
     """The traces of a store's last writer: whether it closed the store and nobody has opened it since, its checkpoint,
     and where the entry ends that a DLedger node's checkpoint calls the last one that its group has agreed on.
     """
@@ -67,7 +67,7 @@ def end_entries(entries: QueueEntries, view: LogView, offset: int) -> EndEntries
 
 
 def was_stored(
-    view: LogView, offset: int, newest_ms: int, words: LastWords, at_end: EndEntries, *, is_whole: bool = False
+    view: LogView, offset: int, newest_ms: int, words: WriterTraces, at_end: EndEntries, *, is_whole: bool = False
 ) -> bool:
     """Whether what stands at `offset`, after the last sound record, was a record that was on the disk: a damage.
 
