@@ -200,7 +200,7 @@ def test_a_log_file_that_is_gone_is_told(is_killed: bool, tmp_path: Path, run: R
     ("arguments", "status", "words"),
     [
         (["--topic", "JmtZGx"], 1, "did you mean JmtZGxB?"),
-        (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; it has 0, 1, 2, 3"),
+        (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; choose one of 0, 1, 2, 3"),
         (["--topic", "no*"], 1, "`rmqstore inspect` lists the topics"),
         (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
         (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),

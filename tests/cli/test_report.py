@@ -61,7 +61,7 @@ def test_the_store_is_left_as_it_is(store: Path, tmp_path: Path, run: Run) -> No
         ("nowhere/report.html", "there is no directory"),
         ("new/", "is a directory"),
         ("fifo", "is no ordinary file"),
-        ("a\x00b", "character 0"),
+        ("a\x00b", "NUL character"),
         ("report.html/x", "there is no directory"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_part_that_cannot_be_read_is_told_and_the_rest_is_there(
     monkeypatch.setattr(collect_module, "traffic_batches", fails)
     done = run("report", store, "-o", tmp_path / "r.html")
     assert done.exit_code == 0
-    assert "traffic: /s/commitlog/0: Input/output error" in done.stderr
+    assert "traffic could not be read: /s/commitlog/0: Input/output error" in done.stderr
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Not read of default: /s/commitlog/0: Input/output error" in page
     assert 'id="figure-messages" data-v="60"' in page

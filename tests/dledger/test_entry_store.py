@@ -282,7 +282,7 @@ def test_an_entry_that_fits_no_file_burns_none() -> None:
     before = disk.image()
     with pytest.raises(Rejected, match="a body of 300 bytes"):
         store.append([bytes(300)], 1)
-    with pytest.raises(Rejected, match="files have 256"):
+    with pytest.raises(Rejected, match="data files of 256 bytes"):
         store.append_entry(Entry(2, 1, 110, bytes(300)))
     assert disk.image() == before
     assert [entry.offset for entry in store.append([bytes(200)], 1)] == [256]

@@ -53,7 +53,7 @@ _LOST = ("T/0", (0, 1), None, "/s", "older messages were deleted")
         (_cut(SplitBudget(max_records=10)), "max_bytes or", "together; use maxBytesPerPartition or minPartitions"),
         (_cut(SplitBudget(merge=False)), "merge=False does", "mergePartitions=false does not go with scanMode="),
         (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "name it, as {",
-         "message read once more; if it is the same store, name it with the option stores, {"),
+         "message read again; if it is the same store, name it with the option stores, {"),
         (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "the offsets to go on from",
          "the checkpoint holds offsets of b, and what is read now is of default: no queue would be known"),
         (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "without `after`",

@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_is_one_line(store: Store, run: Run) -> None:
     with served(store.path) as (_, place):
         failed = run("serve-metrics", store.path, "--listen", place[1])
         assert failed.exit_code == 1
-        assert "--listen: 127.0.0.1" in last_line(failed.stderr)
+        assert "--listen: cannot listen on 127.0.0.1" in last_line(failed.stderr)
         assert "Address already in use" in last_line(failed.stderr)
 
 

@@ -153,8 +153,8 @@ def test_a_directory_of_other_things(tmp_path: Path, ha_address: str) -> None:
 
 def test_a_file_where_the_directory_would_be(tmp_path: Path, ha_address: str) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    assert any("is not a directory" in one or "is no directory" in one for one in found(tmp_path / "file", ha_address))
-    assert any("is no directory" in one for one in found(tmp_path / "file" / "below", ha_address))
+    assert any("is not a directory" in one for one in found(tmp_path / "file", ha_address))
+    assert any("is not a directory" in one for one in found(tmp_path / "file" / "below", ha_address))
 
 
 def test_a_note_that_is_damaged(tmp_path: Path, ha_address: str) -> None:

@@ -157,7 +157,7 @@ def test_what_leaves_numbers_of_a_queue_out_is_refused_once_all_before_it_is_app
             follower.take(data[begin : begin + portion])
             follower.append()
 
-    with pytest.raises(ForeignRecord, match="number 5 of the queue 0 of 't', where 3 comes next") as refusal:
+    with pytest.raises(ForeignRecord, match="number 5 of the queue 0 of 't', and 3 was expected") as refusal:
         go_on()
     assert refusal.value.offset == follower.end == ends[6]
     engine.catch_up()

@@ -75,7 +75,7 @@ def test_mistakes(columns, advice):
 
 def test_a_column_that_is_there_twice():
     twice = types.StructType(schema("topic string, body binary").fields + schema("body binary").fields)
-    with pytest.raises(Rejected, match="column body is there 2 times"):
+    with pytest.raises(Rejected, match="there are 2 columns body"):
         sink_columns(twice, None)
 
 
