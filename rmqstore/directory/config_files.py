@@ -209,9 +209,9 @@ def _document(entries: Mapping[bytes, bytes], table: Table, add: _Add) -> tuple[
         try:
             add(found, key, value, table)
         except Corrupt as torn:
-            reasons.append(f"{key!r} is passed over: {torn.reason}")
+            reasons.append(f"{key!r} is ignored: {torn.reason}")
         except (UnicodeDecodeError, struct.error) as torn:
-            reasons.append(f"{key!r} is passed over: {torn}")
+            reasons.append(f"{key!r} is ignored: {torn}")
     return {table.member: found}, broker_json.told(reasons)
 
 
